@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { launch, newTab } from './browser.mjs';
-import { HOSTILE, hostile, many, plugin, recorded, sample } from './fixtures.mjs';
+import { HOSTILE, hostile, many, paced, plugin, recorded, sample } from './fixtures.mjs';
 import { call, serve, startProxy, until } from './servers.mjs';
 
 const { PROGRAM, DIST, CHROMIUM, REPOSITORY } = process.env;
@@ -258,6 +258,27 @@ describe('the console', { concurrency: 3 }, () => {
         });
       });
     }
+  });
+
+  describe('a queue that the server has not explained yet', { concurrency: 1 }, () => {
+    it('has unknown holders and an unknown number of workers', async () => {
+      await on(full, {}, async (tab, page) => {
+        const of = (name, more) => ({ ...LARGE, name, held: [], desired_workers: 0, ...more });
+        const queues = [
+          of('explained', { explained_at: new Date().toISOString() }),
+          of('unexplained', {}),
+          of('idle', { phases: { succeeded: 3 } }),
+        ];
+        await page.route('**/v1/overview*', (route) => route.fulfill({ json: { queues } }));
+        await tab.open('#/overview');
+        const unknown = (name) =>
+          page.getByRole('row', { name: new RegExp(`^${name} `) }).getByText('unknown');
+        await page.getByRole('link', { name: 'idle' }).waitFor();
+        const found = [];
+        for (const { name } of queues) found.push(await unknown(name).count());
+        assert.deepEqual(found, [0, 2, 0]);
+      });
+    });
   });
 
   describe('three in the morning, at most three clicks', { concurrency: 1 }, () => {
@@ -793,7 +814,7 @@ describe('the console', { concurrency: 3 }, () => {
           await tab.go(`#/${place}`);
           const buttons = await page.locator('main').getByRole('button').allInnerTexts();
           const changing = buttons.filter((text) =>
-            /^(Replay|Cancel|Pause|Resume|Purge|Drain …|Run now|Edit|Enqueue$|Enqueue …|New|Delete|Promote|Retry|Set|Resched)/.test(
+            /^(Replay|Cancel|Pause|Resume|Purge|Drain …|Stop …|Run now|Edit|Enqueue$|Enqueue …|New|Delete|Promote|Retry|Set|Resched)/.test(
               text,
             ),
           );
@@ -970,6 +991,14 @@ describe('the console', { concurrency: 3 }, () => {
         await page.waitForTimeout(3000);
         assert.equal(streams, 0);
         assert.equal(reads, before, 'no further read within three seconds');
+        // The user may want them more often, and this browser keeps it.
+        await page.getByLabel('Read again').selectOption('every 2 s');
+        await until('further reads', () => reads > before + 1);
+        await page.reload();
+        await page.getByText('Polling').waitFor();
+        assert.equal(await page.getByLabel('Read again').inputValue(), '2');
+        await page.getByLabel('Read again').selectOption('as usual');
+        assert.deepEqual(await tab.axe(), []);
       });
     });
 
@@ -994,6 +1023,124 @@ describe('the console', { concurrency: 3 }, () => {
     });
   });
 
+  describe('histories', { concurrency: 1 }, () => {
+    it('of a day are a choice that the address keeps', async () => {
+      await on(full, {}, async (tab, page) => {
+        // The server itself has no step of a day before five minutes.
+        const hour = 3_600_000;
+        const first = Math.floor((Date.now() - 20 * hour) / 300_000) * 300_000;
+        const points = Array.from({ length: 200 }, (_, n) => ({
+          ...{ at: new Date(first + n * 300_000).toISOString(), enqueued: 9, started: 9 },
+          ...{ finished: 8, failed: 1, scheduled: 0, ready: n, retrying: 2, running: 3 },
+          run_seconds: { p50: 1, p95: 2, p99: 3 },
+        }));
+        const asked = [];
+        await page.route('**/history?range=day', async (route) => {
+          asked.push(new URL(route.request().url()).pathname);
+          const answer = await route.fetch();
+          const json = await answer.json();
+          assert.equal(json.step_seconds, 300);
+          await route.fulfill({ json: { ...json, from: points[0].at, points } });
+        });
+        for (const place of ['queues/mail', 'types/mail']) {
+          await tab.open(`#/${place}`);
+          await page.getByRole('heading', { name: 'Last hour' }).waitFor();
+          await page.getByRole('button', { name: 'Day', exact: true }).click();
+          await page.getByRole('heading', { name: 'Last day' }).waitFor();
+          await page.getByText('Throughput, mean of five minutes').waitFor();
+          await page.getByRole('img', { name: /Jobs: ready 199, retrying 2/ }).waitFor();
+          assert.match(page.url(), /range=day/);
+          assert.deepEqual(await tab.axe(), []);
+          await page.reload();
+          await page.getByRole('heading', { name: 'Last day' }).waitFor();
+          await page.getByRole('button', { name: 'Hour', exact: true }).click();
+          await page.getByRole('heading', { name: 'Last hour' }).waitFor();
+          assert.doesNotMatch(page.url(), /range=/);
+        }
+        assert.ok(asked.includes('/v1/queues/mail/history'), asked.join());
+        assert.ok(asked.includes('/v1/job-types/mail/history'), asked.join());
+        // That of the server, as it is.
+        await page.unroute('**/history?range=day');
+        await tab.open('#/queues/mail?range=day');
+        await page.getByText(/Nothing is recorded of the last day|Throughput, mean/).waitFor();
+      });
+    });
+  });
+
+  describe('workers', { concurrency: 1 }, () => {
+    it('are stopped after a question, and learn of it', async () => {
+      const worker = 'host-9-9';
+      await call(full.api, 'PUT', `/v1/workers/${worker}`, { capacity: 3, types: ['mail'] });
+      await on(full, {}, async (tab, page) => {
+        await tab.open('#/workers');
+        await page.getByRole('button', { name: `Stop ${worker}` }).click();
+        await page.getByText('It finishes the 0 jobs that it runs').waitFor();
+        assert.deepEqual(await tab.axe(), []);
+        await page.getByRole('button', { name: 'Stop the worker' }).click();
+        const row = page.getByRole('row', { name: new RegExp(worker) });
+        await row.getByText('stopping').waitFor();
+        const lease = { worker, types: ['mail'], max: 1 };
+        const answer = await call(full.api, 'POST', '/v1/leases', lease);
+        assert.deepEqual(answer, { leases: [], reports: [], stop: true });
+        await call(full.api, 'DELETE', `/v1/workers/${worker}?keep_drain=true`);
+        await row.waitFor({ state: 'detached' });
+      });
+    });
+  });
+
+  describe('schedules', { concurrency: 1 }, () => {
+    it('have a picture of what they did', async () => {
+      await call(full.api, 'PUT', '/v1/queues/ticks', {});
+      await call(full.api, 'PUT', '/v1/job-types/tick', { queue: 'ticks', max_attempts: 1 });
+      await call(full.api, 'PUT', '/v1/schedules/often', { type: 'tick', every_seconds: 2, data: 1 });
+      for (const status of ['succeeded', 'failed']) {
+        const { leases } = await call(full.api, 'POST', '/v1/leases', {
+          ...{ types: ['tick'], max: 1, wait_seconds: 20 },
+        });
+        const { job, attempt } = leases[0];
+        const message = status === 'failed' ? { message: 'no' } : {};
+        await call(full.api, 'POST', `/v1/jobs/tick/${job.id}`, { status, attempt, ...message });
+      }
+      await on(full, {}, async (tab, page) => {
+        await tab.open('#/schedules');
+        const picture = page.getByRole('img', { name: /1 succeeded, 1 failed.* late/ });
+        await picture.waitFor();
+        assert.equal(await picture.locator('rect.failed').count(), 1);
+        await page.getByRole('link', { name: 'often' }).click();
+        await page.getByRole('heading', { name: 'Previous ten' }).waitFor();
+        await picture.waitFor();
+        assert.deepEqual(await tab.axe(), []);
+      });
+      await call(full.api, 'DELETE', '/v1/schedules/often');
+    });
+  });
+
+  describe('triggers', { concurrency: 1 }, () => {
+    it('show their latest events, and more of them', async () => {
+      await call(full.api, 'PUT', '/v1/triggers/many', {
+        filter: { type: 'order.many' },
+        enqueue: { type: 'report', data: null },
+      });
+      const events = Array.from({ length: 30 }, (_, n) => ({
+        ...{ specversion: '1.0', id: `many-${n}`, source: '/shop', type: 'order.many' },
+      }));
+      const sent = await fetch(`${full.api}/v1/events`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/cloudevents-batch+json' },
+        body: JSON.stringify(events),
+      });
+      assert.ok(sent.ok, await sent.text());
+      await on(full, {}, async (tab, page) => {
+        await tab.open('#/triggers/many');
+        const rows = page.getByRole('row', { name: /order\.many many-/ });
+        await until('20 events', async () => (await rows.count()) === 20);
+        await page.getByRole('button', { name: 'More events' }).click();
+        await until('30 events', async () => (await rows.count()) === 30);
+        assert.equal(await page.getByRole('button', { name: 'More events' }).count(), 0);
+      });
+    });
+  });
+
   describe('what if', { concurrency: 1 }, () => {
     it('shows pictures side by side, and applies the settings', async () => {
       await recorded(full.api);
@@ -1010,6 +1157,35 @@ describe('the console', { concurrency: 3 }, () => {
         await page.getByRole('button', { name: 'Apply these settings …' }).click();
         await page.getByRole('button', { name: 'Preview the changes' }).click();
         await page.getByRole('row', { name: 'concurrency 2 7' }).waitFor();
+        await page.keyboard.press('Escape');
+        // Both workers ran a job whenever the limit let them: how many more they can run is unknown.
+        await page.getByText('as many at once as the limits allow').waitFor();
+        await page.getByLabel('Jobs at once at the workers').fill('3');
+        await page.getByRole('button', { name: 'Simulate' }).click();
+        await page.getByText('at most 3 at once at the workers').waitFor();
+      });
+    });
+
+    it('runs another version of the throttler', async () => {
+      await paced(full.api, join(REPOSITORY, 'plugins/dist/rate-limit.wasm'));
+      await on(full, {}, async (tab, page) => {
+        await tab.open('#/queues/paced?part=what-if');
+        const version = page.getByLabel('Version of the throttler');
+        await version.fill('2');
+        const answered = page.waitForResponse('**/v1/queues/paced/simulate');
+        await page.getByRole('button', { name: 'Simulate' }).click();
+        const answer = await answered;
+        assert.equal(answer.request().postDataJSON().throttler_version, 2);
+        assert.equal(answer.status(), 200, await answer.text());
+        const { changed, current } = await answer.json();
+        assert.deepEqual(changed, current, 'the second version decides as the first one');
+        await page
+          .getByRole('table')
+          .filter({ hasText: 'Simulated, changed settings' })
+          .waitFor();
+        await version.fill('9');
+        await page.getByRole('button', { name: 'Simulate' }).click();
+        await page.getByRole('alert').getByText(/version/).waitFor();
       });
     });
   });

@@ -189,6 +189,35 @@ export async function recorded(api) {
   }
 }
 
+/**
+ * A queue `paced` whose throttler admits 100 jobs a second, and whose jobs have run. The throttler has
+ * a second version in shadow: the same component with a section that nothing reads.
+ */
+export async function paced(api, wasm) {
+  const component = await readFile(wasm);
+  const section = Buffer.concat([Buffer.from([0, 7, 6]), Buffer.from('second')]);
+  for (const [at, body] of [component, Buffer.concat([component, section])].entries()) {
+    const answer = await fetch(`${api}/v1/plugins/pace${at ? '?shadow=true' : ''}`, {
+      method: 'PUT',
+      headers: { 'content-type': 'application/wasm' },
+      body,
+    });
+    if (!answer.ok) throw new Error(`the plugin: ${await answer.text()}`);
+  }
+  await call(api, 'PUT', '/v1/queues/paced', {
+    throttler: { plugin: 'pace', config: { count: 100, per_seconds: 1 } },
+  });
+  await call(api, 'PUT', '/v1/job-types/paced', { queue: 'paced' });
+  await enqueue(api, 'paced', 6, (n) => ({ id: `paced-${n}`, data: n }));
+  let left = 6;
+  while (left > 0) {
+    const body = { types: ['paced'], max: left, worker: 'host-4-1', wait_seconds: 20 };
+    const { leases } = await call(api, 'POST', '/v1/leases', body);
+    for (const one of leases) await report(api, one, { status: 'succeeded' });
+    left -= leases.length;
+  }
+}
+
 /** Many queues with jobs, for the time that an overview takes. */
 export async function many(api, queues) {
   const names = Array.from({ length: queues }, (_, n) => `queue-${String(n).padStart(3, '0')}`);

@@ -519,6 +519,8 @@ export interface components {
             weight?: number | null;
         };
         /** @enum {string} */
+        HistoryRange: "hour" | "day";
+        /** @enum {string} */
         HoldSlotUntil: "lease_end" | "report";
         Ingested: {
             id: string;
@@ -727,6 +729,7 @@ export interface components {
             leases: components["schemas"]["Lease"][];
             reports: components["schemas"]["Reported"][];
             retry_after_seconds?: components["schemas"]["Seconds"] | null;
+            stop?: boolean;
         };
         LeftOut: {
             /** Format: int64 */
@@ -1814,6 +1817,7 @@ export interface components {
             /** Format: int64 */
             running: number;
             seen_at: components["schemas"]["Timestamp"];
+            stopping?: boolean;
             types?: string[];
         };
         WorkerChange: {

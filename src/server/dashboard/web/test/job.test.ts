@@ -1,9 +1,17 @@
 import { describe, expect, it } from 'vitest';
-import type { History, Job, Queue } from '../src/api/types';
+import type { History, Job, Queue, QueueOverview, Schedule } from '../src/api/types';
 import { columnsOf, smooth } from '../src/lib/history';
 import { origin, traceUrl } from '../src/lib/links';
 import { marksOf } from '../src/lib/marks';
-import { failureShare, minuteIndex, minutesOf, rowOf, totals } from '../src/lib/overview';
+import { barsOf, barsText, pastOf } from '../src/lib/occurrences';
+import {
+  failureShare,
+  isExplained,
+  minuteIndex,
+  minutesOf,
+  rowOf,
+  totals,
+} from '../src/lib/overview';
 import { extent, timeline } from '../src/lib/timeline';
 
 const at = (second: number) => new Date(Date.UTC(2026, 0, 31, 8, 0, second)).toISOString();
@@ -174,7 +182,7 @@ describe('marks of changes', () => {
       entry(20, '/v1/queues/a', 400),
     ];
     expect(
-      marksOf(entries, '/v1/queues/a', NOW).map((mark) => [
+      marksOf(entries, '/v1/queues/a', NOW, 3600).map((mark) => [
         mark.x * 1000 - Date.parse(at(0)),
         mark.text,
       ]),
@@ -182,7 +190,7 @@ describe('marks of changes', () => {
       [30_000, 'ops: patch queue'],
       [50_000, 'ops: patch queue'],
     ]);
-    expect(marksOf(entries, '/v1/queues/a', NOW + 3_700_000)).toEqual([]);
+    expect(marksOf(entries, '/v1/queues/a', NOW + 3_700_000, 3600)).toEqual([]);
   });
 });
 
@@ -215,6 +223,20 @@ describe('histories', () => {
     expect(x.length).toBe(12);
     expect(of.ready?.slice(-6)).toEqual([null, 4, 4, 4, 1, 1]);
     expect(of.finished?.slice(-6)).toEqual([null, 2, 0, 0, 0, 0]);
+  });
+
+  it('of a day begin a day ago, or when the server first knew something', () => {
+    const step = { step_seconds: 300, throughput };
+    const noon = Date.parse(at(0));
+    const ago = (minutes: number) => new Date(noon - minutes * 60_000).toISOString();
+    const old = { ...point(0, { ready: 7 }), at: ago(26 * 60) };
+    const one = { ...point(0, { ready: 2, finished: 600 }), at: ago(10) };
+    const long = columnsOf({ ...step, from: ago(26 * 60), points: [old, one] }, noon, 'day');
+    expect([long.x.length, long.x[0]]).toEqual([288, noon / 1000 - 86_400]);
+    expect(long.of.ready?.slice(-3)).toEqual([7, 2, 2]);
+    expect(long.of.finished?.slice(-3)).toEqual([0, 2, 0]);
+    const short = columnsOf({ ...step, from: ago(120), points: [one] }, noon, 'day');
+    expect(short.x.length).toBe(24);
   });
 
   it('are smoothed over the steps that there are', () => {
@@ -257,5 +279,55 @@ describe('histories', () => {
       paused: 2,
       oldest: at(3),
     });
+  });
+});
+
+describe('previous occurrences', () => {
+  const made = (id: string, phase: string, more: object): [string, Job] => [
+    id,
+    { id, phase, history: [], ...more } as unknown as Job,
+  ];
+  const jobs = new Map([
+    made('a', 'succeeded', {
+      history: [{ duration_ms: 1000, waited_ms: 20 }, { duration_ms: 500 }],
+    }),
+    made('b', 'failed', { history: [{ duration_ms: 4000, waited_ms: 300 }] }),
+    made('c', 'running', { started_at: at(10), running: { waited_ms: 10 } }),
+    made('d', 'ready', {}),
+  ]);
+  const previous = ['d', 'c', 'b', 'a', 'gone'].map((job) => ({ at: at(0), job }));
+  const schedule = { name: 's', previous } as unknown as Schedule;
+
+  it('are bars, the oldest first', () => {
+    const bars = barsOf(pastOf(schedule, jobs), Date.parse(at(15)));
+    expect(bars).toEqual([
+      { kind: 'none', took: null, delay: null },
+      { kind: 'succeeded', took: 1.5, delay: 0.02 },
+      { kind: 'failed', took: 4, delay: 0.3 },
+      { kind: 'running', took: 5, delay: 0.01 },
+      { kind: 'none', took: null, delay: null },
+    ]);
+    expect(barsText(bars)).toBe(
+      '5 previous occurrences: 1 succeeded, 1 failed, 1 under way, at most 5 s long, at most 300 ms late',
+    );
+  });
+
+  it('of a server that names only the latest are one bar', () => {
+    const one = { last_job: 'a', last_occurrence: at(0) } as unknown as Schedule;
+    expect(barsOf(pastOf(one, jobs), 0)).toHaveLength(1);
+    expect(barsText(barsOf(pastOf({} as Schedule, jobs), 0))).toBe(
+      '0 previous occurrences: 0 succeeded, 0 failed',
+    );
+  });
+});
+
+describe('queues that the server has not explained', () => {
+  const row = (phases: object, explained_at: string | null) =>
+    ({ phases, explained_at }) as unknown as QueueOverview;
+
+  it('are unknown only with due jobs', () => {
+    expect(isExplained(row({ ready: 3 }, null))).toBe(false);
+    expect(isExplained(row({ ready: 3 }, at(0)))).toBe(true);
+    expect(isExplained(row({ running: 3 }, null))).toBe(true);
   });
 });

@@ -9,6 +9,10 @@ export interface Columns {
   of: Record<string, (number | null)[]>;
 }
 
+/** How far back charts go. */
+export type Range = 'hour' | 'day';
+export const RANGE_SECONDS: Record<Range, number> = { hour: 3600, day: 86_400 };
+
 /** The least steps of a picture. */
 const LEAST = 12;
 
@@ -16,11 +20,11 @@ const LEAST = 12;
 const LEVELS = ['scheduled', 'ready', 'retrying', 'running', 'weight', 'limit'] as const;
 
 /** The columns of a history. Steps that were left out repeat the jobs of the step before, without events. */
-export function columnsOf(history: History, now: number): Columns {
+export function columnsOf(history: History, now: number, range: Range = 'hour'): Columns {
   const step = history.step_seconds;
   const first = instant(history.from) ?? instant(history.points[0]?.at) ?? now;
   const end = Math.floor(now / 1000 / step) * step;
-  const begin = Math.max(Math.floor(first / 1000 / step) * step, end - 3600);
+  const begin = Math.max(Math.floor(first / 1000 / step) * step, end - RANGE_SECONDS[range]);
   // A picture needs some width, also right after the first start.
   const start = Math.min(begin, end - LEAST * step);
   const points = new Map(

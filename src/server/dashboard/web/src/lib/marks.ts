@@ -9,13 +9,11 @@ export interface Mark {
   text: string;
 }
 
-const HOUR_MS = 3_600_000;
-
-/** The changes of what has a path, in the last hour, oldest first. */
-export function marksOf(entries: AuditEntry[], path: string, now: number): Mark[] {
+/** The changes of what has a path, in the last `seconds`, oldest first. */
+export function marksOf(entries: AuditEntry[], path: string, now: number, seconds: number): Mark[] {
   return entries
     .filter((entry) => entry.path === path || entry.path.startsWith(`${path}/`))
-    .filter((entry) => entry.status < 400 && now - (instant(entry.at) ?? 0) < HOUR_MS)
+    .filter((entry) => entry.status < 400 && now - (instant(entry.at) ?? 0) < seconds * 1000)
     .map((entry) => ({
       x: (instant(entry.at) ?? 0) / 1000,
       text: `${entry.caller}: ${entry.action.replace(/_/g, ' ')}`,

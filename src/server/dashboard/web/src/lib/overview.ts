@@ -6,6 +6,14 @@ import { instant } from './format';
 /** The minutes of a sparkline. */
 export const MINUTES = 60;
 
+/** The status of a queue is explained when it is read. */
+const WHEN_READ = '1970-01-01T00:00:00.000Z';
+
+/** Whether the server knows what holds the due jobs of a queue. Without due jobs it need not. */
+export function isExplained(row: QueueOverview): boolean {
+  return Boolean(row.explained_at) || !row.phases.ready;
+}
+
 const NO_THROUGHPUT = { over_seconds: 0, finished_per_second: 0, failed_per_second: 0 };
 
 /** A queue of the list of queues as a row of the overview, with its history if it was read. */
@@ -22,6 +30,7 @@ export function rowOf(queue: Queue, history: History | null): QueueOverview {
     oldest_due_at: status?.oldest_due_at ?? null,
     held: status?.held ?? [],
     desired_workers: status?.desired_workers ?? 0,
+    explained_at: status ? WHEN_READ : null,
     workers: status?.workers ?? 0,
     throughput: history?.throughput ?? NO_THROUGHPUT,
     time_to_empty_seconds: history?.time_to_empty_seconds ?? null,

@@ -3,7 +3,7 @@
 import type { ComponentChildren } from 'preact';
 import type { QueueOverview } from '../api/types';
 import { brief, compact, count, holder, instant, percent, plural, rates } from '../lib/format';
-import { failureShare, MINUTES, minuteIndex } from '../lib/overview';
+import { failureShare, isExplained, MINUTES, minuteIndex } from '../lib/overview';
 import { href, queueHref } from '../lib/route';
 import { nowMinute } from '../state/live';
 import { Age, Badge } from '../ui/basics';
@@ -23,8 +23,18 @@ function Jobs({ row, phase }: { row: QueueOverview; phase: string }) {
   );
 }
 
+/** What the server has not determined: it explains some queues with each answer. */
+function Unknown() {
+  return (
+    <span class="soft" title="The server has not determined it yet">
+      unknown
+    </span>
+  );
+}
+
 function Held({ row }: { row: QueueOverview }) {
   if (row.paused) return <Badge word="paused" />;
+  if (!isExplained(row)) return <Unknown />;
   const first = row.held[0];
   if (!first) return <span class="soft">–</span>;
   return (
@@ -152,13 +162,16 @@ export const COLUMNS: Column<QueueOverview>[] = [
   {
     id: 'workers',
     label: 'Workers',
-    cell: (row) => (
-      <span
-        title={`${plural(row.desired_workers, 'worker')} would drain the ready jobs in a minute`}
-      >
-        <Lines first={compact(row.workers)} second={`of ${compact(row.desired_workers)}`} />
-      </span>
-    ),
+    cell: (row) =>
+      isExplained(row) ? (
+        <span
+          title={`${plural(row.desired_workers, 'worker')} would drain the ready jobs in a minute`}
+        >
+          <Lines first={compact(row.workers)} second={`of ${compact(row.desired_workers)}`} />
+        </span>
+      ) : (
+        <Lines first={compact(row.workers)} second={<Unknown />} />
+      ),
     sort: (row) => row.workers,
     number: true,
   },

@@ -7,9 +7,8 @@ import type { History, Queue, QueueExplanation } from '../api/types';
 import type { JsonObject } from '../lib/diff';
 import { count } from '../lib/format';
 import { Phases } from '../queue/figures';
-import { HistoryCharts } from '../queue/history';
+import { HistorySection } from '../queue/history';
 import { Jobs, Types } from '../queue/jobs';
-import { useMarks } from '../queue/marks';
 import { PurgeDialog } from '../queue/purge';
 import { WhatIf } from '../queue/what-if';
 import { RunningTypes, TypeWorkers, Uses, Why } from '../queue/why';
@@ -33,7 +32,6 @@ interface Loaded {
 /** The page. */
 export function QueuePage({ name }: { name: string }) {
   useStreamFilter(name);
-  const marks = useMarks('queues', name);
   const at = path`v1/queues/${name}`;
   const load = async (signal: AbortSignal): Promise<Loaded> => {
     const [answer, why, history] = await Promise.all([
@@ -99,11 +97,7 @@ export function QueuePage({ name }: { name: string }) {
       <Section title="Why is it idle or slow?">
         {why ? <Why why={why} /> : <Empty>This server does not explain queues.</Empty>}
       </Section>
-      {history && (
-        <Section title="Last hour">
-          <HistoryCharts history={history} marks={marks} />
-        </Section>
-      )}
+      {history && <HistorySection kind="queues" name={name} at={`${at}/history`} hour={history} />}
       <div class="columns">
         <Section title="Settings">
           <ShownSettings settings={settings} specs={QUEUE} />

@@ -1,15 +1,18 @@
 // One schedule: its rule, its next ten occurrences in both zones, and what became of the latest ten.
 
 import { useState } from 'preact/hooks';
-import { get, path, send } from '../api/client';
+import { path, send } from '../api/client';
 import { may } from '../api/session';
-import type { Job, JobPage, Schedule } from '../api/types';
+import type { Schedule } from '../api/types';
 import { duration } from '../jobs/columns';
 import { count, span } from '../lib/format';
 import { rawField } from '../lib/json';
+import { type Past, pastOf } from '../lib/occurrences';
 import { href, jobHref } from '../lib/route';
 import { ScheduleForm } from '../schedule/form';
 import { Instants } from '../schedule/instants';
+import { readJobs } from '../schedule/jobs';
+import { Picture } from '../schedule/picture';
 import { now, useLoad } from '../state/live';
 import { go } from '../state/router';
 import { Badge, Button, Empty, Facts, Failed, Loading, Section, Time } from '../ui/basics';
@@ -18,27 +21,8 @@ import { Confirm } from '../ui/dialog';
 import { Table } from '../ui/table';
 import { pauseOrResume, RunDialog, ruleText } from './schedules';
 
-/** A past occurrence, with the job that it made if that is kept. */
-interface Past {
-  at: string;
-  id: string;
-  job: Job | null;
-}
-
 async function past(schedule: Schedule, signal: AbortSignal): Promise<Past[]> {
-  const known =
-    schedule.last_job && schedule.last_occurrence
-      ? [{ at: schedule.last_occurrence, job: schedule.last_job }]
-      : [];
-  const previous = schedule.previous ?? known;
-  if (!previous.length) return [];
-  const ids = previous.map((one) => one.job).join(',');
-  const { jobs } = await get<JobPage>('v1/jobs', { type: schedule.type, id: ids }, signal);
-  return previous.map(({ at, job }) => ({
-    at,
-    id: job,
-    job: jobs.find((one) => one.id === job) ?? null,
-  }));
+  return pastOf(schedule, await readJobs([schedule], signal));
 }
 
 /** The page. */
@@ -123,7 +107,7 @@ export function SchedulePage({ name }: { name: string }) {
           )}
         </Section>
       </div>
-      <Section title="Previous ten">
+      <Section title="Previous ten" side={data.past.length > 0 && <Picture past={data.past} />}>
         <History rows={data.past} />
       </Section>
       <Section title="Data of its jobs">

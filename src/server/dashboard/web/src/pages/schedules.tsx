@@ -6,8 +6,11 @@ import { may } from '../api/session';
 import type { Schedule } from '../api/types';
 import { count, instant, span } from '../lib/format';
 import { keyed } from '../lib/keys';
+import { pastOf } from '../lib/occurrences';
 import { href, jobHref } from '../lib/route';
 import { ScheduleForm } from '../schedule/form';
+import { readJobs } from '../schedule/jobs';
+import { Picture } from '../schedule/picture';
 import { useLoad } from '../state/live';
 import { attempt, notify } from '../state/notices';
 import { Badge, Button, Empty, Failed, Loading, Time } from '../ui/basics';
@@ -53,11 +56,17 @@ export function pauseOrResume(schedule: Schedule, reload: () => Promise<void>): 
   }, `${schedule.name} is ${verb}d.`);
 }
 
+/** Schedules whose previous occurrences are read for a picture, and how often. */
+const PICTURES = 30;
+const PICTURES_EVERY_MS = 30_000;
+
 /** The page. */
 export function SchedulesPage() {
   const { data, error, reload } = useLoad('schedules', () =>
     all<Schedule>('v1/schedules', 'schedules'),
   );
+  const read = (signal: AbortSignal) => readJobs((data ?? []).slice(0, PICTURES), signal);
+  const jobs = useLoad(`pictures ${data !== null}`, read, { every: PICTURES_EVERY_MS }).data;
   const [create, setCreate] = useState(false);
   const [run, setRun] = useState<Schedule | null>(null);
   const columns: Column<Schedule>[] = [
@@ -96,6 +105,12 @@ export function SchedulesPage() {
           <span class="soft">–</span>
         ),
       sort: (row) => instant(row.last_occurrence),
+    },
+    {
+      id: 'previous',
+      label: 'Previous ten',
+      title: 'How long each took (bars, red: it failed), and how late it began (line)',
+      cell: (row) => <Picture past={jobs ? pastOf(row, jobs) : []} />,
     },
     {
       id: 'missed',

@@ -1,6 +1,6 @@
 // One trigger: its form, its latest events, a test, and its dead letters.
 
-import { useState } from 'preact/hooks';
+import { useRef, useState } from 'preact/hooks';
 import { path, send } from '../api/client';
 import { may } from '../api/session';
 import type { HandledEvent, Trigger, TriggerStatus } from '../api/types';
@@ -11,17 +11,28 @@ import { go } from '../state/router';
 import { TriggerForm } from '../trigger/form';
 import { DeadLetters } from '../trigger/letters';
 import { TestEvent } from '../trigger/test-event';
-import { Badge, Empty, Facts, Failed, Loading, Section, Time } from '../ui/basics';
+import { Badge, Button, Empty, Facts, Failed, Loading, Section, Time } from '../ui/basics';
 import { JsonValue } from '../ui/code';
 import { Confirm } from '../ui/dialog';
 import { Table } from '../ui/table';
 import { doesText, whichText } from './triggers';
 
+/** How many of the latest events are shown at first, and how many the server keeps at most. */
+const EVENTS = 20;
+const MAX_EVENTS = 200;
+
 /** The page. */
 export function TriggerPage({ name }: { name: string }) {
   const at = path`v1/triggers/${name}`;
-  const load = (signal: AbortSignal) => send<Trigger>('GET', at, { signal });
+  // Reading all of them each time would cost, so only a user who wants them gets them.
+  const events = useRef(EVENTS);
+  const load = (signal: AbortSignal) =>
+    send<Trigger>('GET', at, { signal, query: { events: events.current } });
   const { data: answer, error, reload } = useLoad(at, load);
+  const more = async () => {
+    events.current = MAX_EVENTS;
+    await reload();
+  };
   const [open, setOpen] = useState<'edit' | 'delete' | ''>('');
   const data = answer?.value;
   if (!data) {
@@ -67,7 +78,7 @@ export function TriggerPage({ name }: { name: string }) {
         </Section>
         <Section title="Activity">
           {status ? (
-            <Activity status={status} />
+            <Activity status={status} more={events.current < MAX_EVENTS ? more : null} />
           ) : (
             <Empty>This server does not count events of triggers.</Empty>
           )}
@@ -108,7 +119,7 @@ export function TriggerPage({ name }: { name: string }) {
   );
 }
 
-function Activity({ status }: { status: TriggerStatus }) {
+function Activity({ status, more }: { status: TriggerStatus; more: (() => Promise<void>) | null }) {
   const seconds = Math.max(1, (now.value - (instant(status.since) ?? now.value)) / 1000);
   return (
     <>
@@ -138,6 +149,11 @@ function Activity({ status }: { status: TriggerStatus }) {
             { id: 'action', label: 'Became', cell: (row) => <Action row={row} /> },
           ]}
         />
+      )}
+      {more && status.recent.length === EVENTS && status.matched > EVENTS && (
+        <Button kind="small" onClick={more}>
+          More events
+        </Button>
       )}
     </>
   );

@@ -7,8 +7,7 @@ import type { History, JobType } from '../api/types';
 import { EnqueueDialog } from '../jobs/enqueue';
 import type { JsonObject } from '../lib/diff';
 import { href, queueHref } from '../lib/route';
-import { HistoryCharts } from '../queue/history';
-import { useMarks } from '../queue/marks';
+import { HistorySection } from '../queue/history';
 import { SettingsEditor } from '../settings/editor';
 import { ShownSettings } from '../settings/shown';
 import { TYPE } from '../settings/specs';
@@ -17,7 +16,6 @@ import { Failed, Loading, Section } from '../ui/basics';
 
 /** The page. */
 export function TypePage({ name }: { name: string }) {
-  const marks = useMarks('job-types', name);
   const at = path`v1/job-types/${name}`;
   const load = async (signal: AbortSignal) => {
     const [type, history] = await Promise.all([
@@ -59,9 +57,7 @@ export function TypePage({ name }: { name: string }) {
       <Failed error={loaded.error} what="this job type" />
       {!data && !loaded.error && <Loading />}
       {data?.history && (
-        <Section title="Last hour">
-          <HistoryCharts history={data.history} marks={marks} />
-        </Section>
+        <HistorySection kind="job-types" name={name} at={`${at}/history`} hour={data.history} />
       )}
       {data && (
         <Section title="Settings">

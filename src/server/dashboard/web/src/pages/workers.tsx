@@ -1,4 +1,4 @@
-// Pull workers: what each runs, how much it can, when it was last heard; draining.
+// Pull workers: what each runs, how much it can, when it was last heard; draining, stopping.
 
 import { useState } from 'preact/hooks';
 import { all, get, optional, path, post, send } from '../api/client';
@@ -33,11 +33,17 @@ async function read(signal: AbortSignal): Promise<Row[]> {
   }));
 }
 
+/** Whether a worker may be gone. */
+function isSilent(worker: Worker, at: number): boolean {
+  return !worker.running && at - (instant(worker.seen_at) ?? 0) > SILENT_MS;
+}
+
 /** What a worker does, in a word. */
 export function stateOf(worker: Worker, at: number): string {
+  if (worker.stopping) return 'stopping';
   if (worker.draining) return worker.running ? 'draining' : 'drained';
   if (worker.running) return 'working';
-  return at - (instant(worker.seen_at) ?? 0) > SILENT_MS ? 'silent' : 'waiting';
+  return isSilent(worker, at) ? 'silent' : 'waiting';
 }
 
 /** The page. */
@@ -46,6 +52,7 @@ export function WorkersPage() {
     on: (change) => change.kind === 'worker' || change.kind === 'job',
   });
   const [drain, setDrain] = useState<Row | null>(null);
+  const [stop, setStop] = useState<Row | null>(null);
   const rows = data ?? [];
   const undrain = (worker: Row) =>
     attempt(async () => {
@@ -112,7 +119,17 @@ export function WorkersPage() {
                 Drain …
               </button>
             )}
-            {stateOf(row, now.value) === 'silent' && (
+            {!row.stopping && (
+              <button
+                type="button"
+                class="small danger"
+                aria-label={`Stop ${row.name}`}
+                onClick={() => setStop(row)}
+              >
+                Stop …
+              </button>
+            )}
+            {isSilent(row, now.value) && (
               <Button kind="small" onClick={() => remove(row)} label={`Remove ${row.name}`}>
                 Remove
               </Button>
@@ -160,6 +177,23 @@ export function WorkersPage() {
           <p>
             It finishes the {plural(drain.running, 'job')} that it runs and gets no more, even after
             a restart, until it is undrained.
+          </p>
+        </Confirm>
+      )}
+      {stop && (
+        <Confirm
+          title={`Stop ${stop.name}?`}
+          verb="Stop the worker"
+          danger
+          onClose={() => setStop(null)}
+          work={async () => {
+            await post(path`v1/workers/${stop.name}/stop`);
+            await reload();
+          }}
+        >
+          <p>
+            It finishes the {plural(stop.running, 'job')} that it runs and gets no more. Then its
+            process ends. What started the process may start it again.
           </p>
         </Confirm>
       )}

@@ -1,21 +1,94 @@
-// The last hour of a queue or a type as charts.
+// The last hour or day of a queue or a type as charts.
 
+import { get, optional } from '../api/client';
 import type { History } from '../api/types';
 import { clock, count, rate, span } from '../lib/format';
-import { columnsOf, smooth } from '../lib/history';
+import { columnsOf, type Range, smooth } from '../lib/history';
 import type { Mark } from '../lib/marks';
-import { now } from '../state/live';
+import { href } from '../lib/route';
+import { useMarks } from '../queue/marks';
+import { now, useLoad } from '../state/live';
 import { zone } from '../state/prefs';
-import { Empty } from '../ui/basics';
+import { go, route } from '../state/router';
+import { Empty, Failed, Loading, Section } from '../ui/basics';
 import { Chart, type Series } from '../ui/chart';
 
 /** Changes that are listed below the charts. */
 const LISTED = 6;
 
+const RANGES: readonly Range[] = ['hour', 'day'];
+/** A step of the day ends each five minutes. */
+const DAY_EVERY_MS = 60_000;
+
+/** The charts of a queue or a type, with a choice of how far back they go. The address keeps it. */
+export function HistorySection(props: {
+  kind: 'queues' | 'job-types';
+  name: string;
+  /** The address of its history. */
+  at: string;
+  hour: History;
+}) {
+  const { kind, name, at, hour } = props;
+  const range: Range = route.value?.query.get('range') === 'day' ? 'day' : 'hour';
+  const marks = useMarks(kind, name, range);
+  const load = (signal: AbortSignal) =>
+    range === 'day' ? optional(get<History>(at, { range }, signal)) : Promise.resolve(null);
+  const { data, error } = useLoad(`${at} ${range}`, load, { every: DAY_EVERY_MS });
+  const choose = (to: Range) => {
+    const query = new URLSearchParams(route.value?.query);
+    if (to === 'day') query.set('range', to);
+    else query.delete('range');
+    go(href(route.value?.parts ?? [], query), true);
+  };
+  const shown = range === 'day' ? data : hour;
+  return (
+    <Section
+      title={`Last ${range}`}
+      side={
+        <fieldset class="choice" aria-label="How far back">
+          {RANGES.map((one) => (
+            <button
+              key={one}
+              type="button"
+              class="small"
+              aria-pressed={one === range}
+              onClick={() => choose(one)}
+            >
+              {one === 'hour' ? 'Hour' : 'Day'}
+            </button>
+          ))}
+        </fieldset>
+      }
+    >
+      <Failed error={error} what="the history of a day" />
+      {shown ? (
+        <HistoryCharts key={range} history={shown} marks={marks} range={range} />
+      ) : (
+        !error && <Loading />
+      )}
+    </Section>
+  );
+}
+
 /** The charts. */
-export function HistoryCharts({ history, marks }: { history: History; marks: Mark[] }) {
-  if (!history.points.length) return <Empty>Nothing happened in the last hour.</Empty>;
-  const { x, of } = columnsOf(history, now.value);
+function HistoryCharts({
+  history,
+  marks,
+  range,
+}: {
+  history: History;
+  marks: Mark[];
+  range: Range;
+}) {
+  if (!history.points.length)
+    return (
+      <Empty>
+        {range === 'day'
+          ? 'Nothing is recorded of the last day. Its first step ends after five minutes.'
+          : 'Nothing happened in the last hour.'}
+      </Empty>
+    );
+  const { x, of } = columnsOf(history, now.value, range);
   const line = (
     name: string,
     label: string,
@@ -41,7 +114,7 @@ export function HistoryCharts({ history, marks }: { history: History; marks: Mar
         ]}
       />
       <Chart
-        title="Throughput, mean of a minute"
+        title={`Throughput, mean of ${range === 'day' ? 'five minutes' : 'a minute'}`}
         x={x}
         marks={marks}
         format={rate}

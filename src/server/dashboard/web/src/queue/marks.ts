@@ -3,6 +3,7 @@
 import { get, optional, serverNow } from '../api/client';
 import { isAdmin } from '../api/session';
 import type { AuditPage } from '../api/types';
+import { RANGE_SECONDS, type Range } from '../lib/history';
 import { type Mark, marksOf } from '../lib/marks';
 import { encode } from '../lib/route';
 import { useLoad } from '../state/live';
@@ -11,10 +12,11 @@ const EVERY_MS = 30_000;
 const READ = 500;
 
 /** The changes of a queue or a type. Only admin reads the audit log; everyone else gets none. */
-export function useMarks(kind: 'queues' | 'job-types', name: string): Mark[] {
+export function useMarks(kind: 'queues' | 'job-types', name: string, range: Range): Mark[] {
   const admin = isAdmin.value;
   const load = (signal: AbortSignal) =>
     admin ? optional(get<AuditPage>('v1/audit', { limit: READ }, signal)) : Promise.resolve(null);
   const { data } = useLoad(`marks ${admin}`, load, { every: EVERY_MS });
-  return marksOf(data?.entries ?? [], `/v1/${kind}/${encode(name)}`, serverNow());
+  const path = `/v1/${kind}/${encode(name)}`;
+  return marksOf(data?.entries ?? [], path, serverNow(), RANGE_SECONDS[range]);
 }

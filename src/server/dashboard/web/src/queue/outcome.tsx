@@ -23,8 +23,12 @@ const FIGURES: Figure[] = [
   { name: 'Drained after', of: (run) => span(run.drained_after_seconds) },
 ];
 
-/** The outcome. */
-export function Outcome({ found }: { found: Simulated }) {
+/** What the server takes if the recorded jobs do not show how many more their workers can run. */
+const UNKNOWN_WORKERS = 10_000;
+
+/** The outcome. `workers` is how many jobs at once at the workers the user has chosen. */
+export function Outcome({ found, workers }: { found: Simulated; workers: number | null }) {
+  const isUnknown = workers === null && found.workers === UNKNOWN_WORKERS;
   const runs: [string, SimulatedRun][] = [
     ...(found.recorded ? [['As it was', found.recorded] satisfies [string, SimulatedRun]] : []),
     ['Simulated, present settings', found.current],
@@ -35,7 +39,10 @@ export function Outcome({ found }: { found: Simulated }) {
   return (
     <div class="outcome">
       <p>
-        {plural(found.jobs, 'job')} simulated, at most {count(found.workers)} at once at the workers
+        {plural(found.jobs, 'job')} simulated,{' '}
+        {isUnknown
+          ? 'as many at once as the limits allow: how many more the workers can run is not known'
+          : `at most ${count(found.workers)} at once at the workers`}
         {found.stopped_early && ', stopped after ten seconds'}.
         {found.left_out.map(({ reason, jobs }) => (
           <span key={reason}>

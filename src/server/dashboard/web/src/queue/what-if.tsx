@@ -34,7 +34,7 @@ export function WhatIf({
   const [by, setBy] = useState('type');
   const [version, setVersion] = useState('');
   const [workers, setWorkers] = useState('');
-  const [found, setFound] = useState<Simulated | null>(null);
+  const [found, setFound] = useState<{ run: Simulated; workers: number | null } | null>(null);
   const [error, setError] = useState<unknown>(null);
   const names = useNames().data;
   const fault = draftFault(draft);
@@ -52,9 +52,10 @@ export function WhatIf({
       by: by === 'type' ? 'type' : `attribute.${by}`,
       ...(version ? { throttler_version: Number(version) } : {}),
       ...(workers ? { workers: Number(workers) } : {}),
-    };
+    } as { workers?: number };
     try {
-      setFound((await send<Simulated>('POST', path`v1/queues/${queue}/simulate`, { body })).value);
+      const { value } = await send<Simulated>('POST', path`v1/queues/${queue}/simulate`, { body });
+      setFound({ run: value, workers: body.workers ?? null });
     } catch (failed) {
       setFound(null);
       setError(failed);
@@ -109,7 +110,7 @@ export function WhatIf({
         )}
       </div>
       <Fault error={error} />
-      {found && <Outcome found={found} />}
+      {found && <Outcome found={found.run} workers={found.workers} />}
     </>
   );
 }

@@ -3,9 +3,9 @@
 import type { ComponentChildren } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { isAdmin, session, signOut } from '../api/session';
-import { zoneName } from '../lib/format';
-import { paused, selecting, streaming } from '../state/live';
-import { theme, zone } from '../state/prefs';
+import { span, zoneName } from '../lib/format';
+import { paused, polls, selecting, streaming } from '../state/live';
+import { INTERVALS, interval, theme, zone } from '../state/prefs';
 import { route } from '../state/router';
 import { Banner, Notices } from './banner';
 import { Help } from './help';
@@ -147,6 +147,23 @@ function Choices() {
       >
         {themes[theme.value]}
       </button>
+      {polls.value && (
+        <label class="interval">
+          Read again
+          <select
+            value={String(interval.value)}
+            onChange={(event) => {
+              interval.value = Number(event.currentTarget.value);
+            }}
+          >
+            {INTERVALS.map((seconds) => (
+              <option key={seconds} value={String(seconds)}>
+                {seconds ? `every ${span(seconds)}` : 'as usual'}
+              </option>
+            ))}
+          </select>
+        </label>
+      )}
     </div>
   );
 }

@@ -6,6 +6,7 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import { ApiError, serverNow } from '../api/client';
 import { ended, serverless, session } from '../api/session';
 import { type Change, follow, type StreamFilter } from '../api/stream';
+import { interval } from './prefs';
 
 const POLL_MS = 2000;
 /** With a stream: rates and ages change without an event. */
@@ -61,15 +62,19 @@ export function useStreamFilter(queue?: string, id?: string): void {
   }, [queue, id]);
 }
 
-let unsupported = false;
+const unsupported = signal(false);
+
+/** Whether the server has no stream, so that the page polls. */
+export const polls = computed(
+  () => session.value?.server?.stream === false || serverless.value || unsupported.value,
+);
 
 /** Keeps a stream connected while it is useful. */
 export function startStream(): void {
   effect(() => {
     const wanted = !paused.value && !hidden.value && session.value?.authenticated;
-    const offered = session.value?.server?.stream !== false && !serverless.value && !unsupported;
     const wish = filter.value;
-    if (!wanted || !offered) return;
+    if (!wanted || polls.value) return;
     const abort = new AbortController();
     // A page that is only passed through needs no connection of its own.
     const timer = setTimeout(() => void run(wish, abort.signal), 150);
@@ -82,7 +87,7 @@ export function startStream(): void {
 }
 
 async function run(wish: StreamFilter, signal: AbortSignal): Promise<void> {
-  while (!signal.aborted && !unsupported) {
+  while (!signal.aborted && !unsupported.peek()) {
     const opened = () => {
       streaming.value = true;
     };
@@ -91,7 +96,7 @@ async function run(wish: StreamFilter, signal: AbortSignal): Promise<void> {
     };
     const end = await follow(wish, signal, opened, onChanges).catch(() => 'lost' as const);
     streaming.value = false;
-    if (end === 'unsupported') unsupported = true;
+    if (end === 'unsupported') unsupported.value = true;
     else if (!signal.aborted) await new Promise((resolve) => setTimeout(resolve, RECONNECT_MS));
   }
 }
@@ -184,8 +189,13 @@ export function useLoad<T>(
   return { data: current.data, error: current.error, reload: () => again.current() };
 }
 
-/** The milliseconds between two reads. Where reads cost, none comes sooner than counts change. */
+/**
+ * The milliseconds between two reads. Without a stream it is what the user has chosen, if that is
+ * longer than what the page needs. Else, where reads cost, none comes sooner than counts change.
+ */
 function pace(wanted: number | undefined): number {
-  if (serverless.peek()) return wanted === 0 ? 0 : Math.max(wanted ?? 0, POLL_COUNTED_MS);
+  if (wanted === 0) return 0;
+  if (polls.peek() && interval.peek()) return Math.max(wanted ?? 0, interval.peek() * 1000);
+  if (serverless.peek()) return Math.max(wanted ?? 0, POLL_COUNTED_MS);
   return wanted ?? (streaming.peek() ? POLL_STREAMED_MS : POLL_MS);
 }

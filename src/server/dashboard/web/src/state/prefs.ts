@@ -50,6 +50,16 @@ effect(() => {
   else root.dataset.theme = theme.value;
 });
 
+/** The seconds between two reads, where the console polls; 0: the usual ones. */
+export const INTERVALS = [0, 2, 5, 10, 30, 60, 300] as const;
+
+/** The chosen one. */
+export const interval = stored<number>(
+  'interval',
+  0,
+  (value): value is number => typeof value === 'number' && INTERVALS.some((one) => one === value),
+);
+
 /** A filter of jobs under a name. */
 export interface View {
   name: string;
