@@ -17,8 +17,8 @@ use crate::{RepeatableCall, jobs::report::MAX_INLINE_RESULT_BYTES};
 use tidegate_core::{
     calendar::window::Window,
     job::{
-        Attributes, Body, Job, JobId, JobOptions, Payload, QueueName, Revision, Token, TypeName,
-        Version,
+        Attributes, Body, Job, JobId, JobOptions, Origin, Payload, QueueName, Revision, Token,
+        TypeName, Version,
         lifecycle::{Failure, HandBack, Progress},
         unique::Merged,
     },
@@ -54,6 +54,8 @@ pub struct NewJob {
     /// The name of the caller, 1 to 256 bytes. It is not part of the digest: a repeat may come with
     /// another token.
     pub enqueued_by: Option<String>,
+    /// The schedule or the trigger that makes it. It is not part of the digest.
+    pub origin: Option<Box<Origin>>,
 }
 
 impl NewJob {
@@ -72,6 +74,7 @@ impl NewJob {
             trace: BTreeMap::new(),
             replay_of: None,
             enqueued_by: None,
+            origin: None,
         }
     }
 

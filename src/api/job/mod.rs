@@ -7,12 +7,14 @@
 
 mod answer;
 mod attempt;
+mod origin;
 mod request;
 mod short;
 mod view;
 
 pub use answer::{BatchJob, BatchResult, BatchView, JobPage};
 pub use attempt::{EntryView, FailureView, RunningView};
+pub use origin::OriginView;
 pub use request::{BatchBody, NewJobBody, PatchBody, ReplayBody};
 pub use short::ShortView;
 pub use view::{Bodies, JobView, without_query};

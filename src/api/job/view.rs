@@ -18,7 +18,7 @@ use tidegate_core::{
 };
 use url::Url;
 
-use super::{EntryView, FailureView, RunningView};
+use super::{EntryView, FailureView, OriginView, RunningView};
 use crate::AnyValue;
 
 /// How much of a job's bodies is shown.
@@ -155,6 +155,10 @@ pub struct JobView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub enqueued_by: Option<Cow<'a, str>>,
+    /// The schedule or the trigger that made it; of a replay, what made the first job. Absent if a
+    /// caller enqueued it, or replaced its data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<OriginView<'a>>,
     /// In the answer to an enqueue: what the request changed in this job, which waited and held its
     /// unique key. Absent if the job is new, or stayed as it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -253,6 +257,7 @@ impl<'a> JobView<'a> {
                     .map(|text| AnyValue::new(&Payload::json(text.clone()), encoding)),
             }),
             enqueued_by: spec.enqueued_by.as_deref().map(Cow::Borrowed),
+            origin: spec.origin.as_deref().map(OriginView::of),
             merged: None,
         }
     }
@@ -279,6 +284,7 @@ impl<'a> JobView<'a> {
             running: None,
             original: None,
             enqueued_by: None,
+            origin: None,
             ..Self::new(job, now, encoding, Bodies::Small)
         }
     }

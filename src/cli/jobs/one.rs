@@ -5,6 +5,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use serde::Deserialize as _;
 use serde_json::json;
 
 use super::{
@@ -21,7 +22,9 @@ use crate::cli::{
     queues::workers_line,
     safe::line,
 };
-use tidegate_api::{BulkBody, EntryView, ErrorCode, Explanation, JobView, Problem, ShortView};
+use tidegate_api::{
+    BulkBody, EntryView, ErrorCode, Explanation, JobView, OriginView, Problem, ShortView,
+};
 use tidegate_core::time::{Seconds, Timestamp};
 
 /// Longest wait for a result in one request.
@@ -121,7 +124,15 @@ fn render_job(
     history: &[EntryView<'_>],
     now: Timestamp,
 ) -> String {
-    let job = output::fields(look, fields, &["history"], now);
+    let mut fields = fields.clone();
+    for (name, value) in &mut fields.0 {
+        if name == "origin"
+            && let Ok(origin) = OriginView::deserialize(&*value)
+        {
+            *value = origin_line(&origin, now).into();
+        }
+    }
+    let job = output::fields(look, &fields, &["history"], now);
     if history.is_empty() {
         return job;
     }
@@ -141,6 +152,24 @@ fn render_job(
         "{job}\n\n{}",
         output::table(look, ["attempt", "started", "waited", "took", "outcome", "error"], rows)
     )
+}
+
+/// What made a job, in a line: `schedule nightly, 2026-03-29T01:00:00.000Z (2 h ago)`, or `trigger
+/// orders, event e-1 of /shop`.
+fn origin_line(origin: &OriginView<'_>, now: Timestamp) -> String {
+    let OriginView { schedule, occurrence, trigger, event, source } = origin;
+    let made_by = match (schedule, trigger) {
+        (Some(name), _) => format!("schedule {name}"),
+        (None, Some(name)) => format!("trigger {name}"),
+        (None, None) => output::dash(),
+    };
+    let details = [
+        occurrence.map(|at| format!(", {at} ({})", output::when(at, now))),
+        schedule.as_ref().filter(|_| occurrence.is_none()).map(|_| ", on request".to_owned()),
+        event.as_ref().map(|id| format!(", event {id}")),
+        source.as_ref().map(|source| format!(" of {source}")),
+    ];
+    details.into_iter().flatten().fold(made_by, |line, part| line + &part)
 }
 
 /// Explains why a job waits.
@@ -315,6 +344,23 @@ mod tests {
             &job.history,
             now()
         ));
+    }
+
+    #[test]
+    fn a_job_is_shown_with_what_made_it() {
+        let shown = |origin: serde_json::Value| {
+            let fields = json!({"id": "j1", "origin": origin}).to_string();
+            let fields = serde_json::from_str(&fields).unwrap();
+            render_job(OutputStyle::default(), &fields, &[], now())
+        };
+        let schedule = json!({"schedule": "nightly", "occurrence": "2001-09-09T01:44:40Z"});
+        let line = "origin  schedule nightly, 2001-09-09T01:44:40.000Z (2 min ago)";
+        assert!(shown(schedule).ends_with(line));
+        assert!(shown(json!({"schedule": "n"})).ends_with("origin  schedule n, on request"));
+        let trigger = json!({"trigger": "orders", "event": "e-1", "source": "/shop"});
+        assert!(shown(trigger).ends_with("origin  trigger orders, event e-1 of /shop"));
+        let newer = json!("of a newer release");
+        assert!(shown(newer).ends_with("origin  of a newer release"), "an unknown form is shown");
     }
 
     #[tokio::test]

@@ -1,10 +1,10 @@
 //! A job: its specification, its lifecycle, its retries and its data. Pure.
 //!
 //! Read in this order: [`spec`] (what is fixed when it is accepted), [`lifecycle`] (its states),
-//! [`retry`] (the wait before another attempt), [`unique`] (requests with one key), [`payload`] and
-//! [`transcode`] (its data), [`extract`] (the attributes in its data), [`name`] (names and ids),
-//! [`phase`], `times` and [`error_pattern`] (what is derived when it is read), [`trace`] (its trace
-//! context).
+//! [`retry`] (the wait before another attempt), [`unique`] (requests with one key), [`origin`] (what
+//! made it), [`payload`] and [`transcode`] (its data), [`extract`] (the attributes in its data),
+//! [`name`] (names and ids), [`phase`], `times` and [`error_pattern`] (what is derived when it is
+//! read), [`trace`] (its trace context).
 
 pub mod end_notice;
 pub mod error_pattern;
@@ -12,6 +12,7 @@ pub mod extract;
 pub mod lifecycle;
 pub mod name;
 pub mod options;
+pub mod origin;
 pub mod payload;
 pub mod phase;
 pub mod retry;
@@ -32,6 +33,7 @@ use serde::Serialize;
 pub use lifecycle::{Event, Lifecycle, Outcome, Revision, State, Token, Version};
 pub use name::{JobId, PluginName, QueueName, ScheduleName, TriggerName, TypeName};
 pub use options::JobOptions;
+pub use origin::Origin;
 pub use payload::{Body, Encoding, Payload};
 pub use phase::Phase;
 pub use spec::{Attributes, Spec, Value};

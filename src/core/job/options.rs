@@ -127,6 +127,7 @@ impl JobOptions {
             original: None,
             enqueued_by: None,
             merged: Vec::new(),
+            origin: None,
             unknown: UnknownFields::default(),
         }
     }

@@ -11,6 +11,7 @@ use url::Url;
 
 use super::{
     JobId, QueueName, TypeName,
+    origin::Origin,
     retry::Retry,
     unique::{Debounce, MergedRequest, OnConflict},
 };
@@ -295,6 +296,9 @@ pub struct Spec {
     ///
     /// [`MAX_MERGED_REQUESTS`]: super::unique::MAX_MERGED_REQUESTS
     pub merged: Vec<MergedRequest>,
+    /// The schedule or the trigger whose request it is; of a replay, that of the first job. None if
+    /// the request is a caller's.
+    pub origin: Option<Box<Origin>>,
     /// The fields that a newer release added.
     pub unknown: UnknownFields,
 }
@@ -331,5 +335,6 @@ record!(Spec {
     request_digest;
     original,
     enqueued_by,
-    merged
+    merged,
+    origin
 });

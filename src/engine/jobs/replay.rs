@@ -248,6 +248,7 @@ fn replay_request(replay: &Replay, data: Payload) -> NewJob {
         trace: with.trace,
         replay_of: Some(job.id.clone()),
         enqueued_by: spec.enqueued_by.clone(),
+        origin: spec.origin.clone(),
         ..NewJob::new(spec.job_type.clone(), data)
     }
 }

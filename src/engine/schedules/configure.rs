@@ -38,7 +38,7 @@ use crate::{
 };
 use tidegate_core::{
     error_code::ErrorCode,
-    job::{Payload, ScheduleName, Spec, payload::MAX_DEPTH},
+    job::{Origin, Payload, ScheduleName, Spec, payload::MAX_DEPTH},
     port::{Write, job_store::ItemKind},
     schedule::{
         MAX_SCHEDULES, Replaced, SCHEDULE_DATA_BYTES, ScheduleConfig, ScheduleItem, ScheduleState,
@@ -360,7 +360,8 @@ impl Engine {
         let (item, _) = self.schedule(name).await?;
         let id = idempotency_key.map(|key| run_id(name, &key));
         let occurrence = occurrence(name, &item.config, &item.data, self.now());
-        let job = NewJob { id, run_at: None, enqueued_by, ..occurrence };
+        let origin = Some(Box::new(Origin::schedule(name.clone(), None)));
+        let job = NewJob { id, run_at: None, enqueued_by, origin, ..occurrence };
         match self.enqueue(vec![job]).await.pop() {
             Some(Err(Error::Conflict { code: ErrorCode::IdTaken, holder: Some(id), .. })) => {
                 Ok(Enqueued::existing(self.job(&id, None).await?))

@@ -23,7 +23,7 @@ use crate::{
 };
 use tidegate_core::{
     error_code::ErrorCode,
-    job::{Payload, ScheduleName},
+    job::{Origin, Payload, ScheduleName},
     port::{
         Committed,
         job_store::{Item, ItemKind},
@@ -245,6 +245,7 @@ pub(crate) fn occurrence(
         run_at: Some(at),
         expires_at: config.expires_after_seconds.map(|span| at + span.duration()),
         options: config.options.clone(),
+        origin: Some(Box::new(Origin::schedule(name.clone(), Some(at)))),
         ..NewJob::new(config.job_type.clone(), data.clone())
     }
 }

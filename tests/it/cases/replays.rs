@@ -2,12 +2,13 @@
 
 use tidegate_core::{
     error_code::ErrorCode,
-    job::{Job, JobId, Payload, type_config::TypeConfig},
+    job::{Job, JobId, Origin, Payload, type_config::TypeConfig},
     time::Seconds,
 };
 use tidegate_engine::{
     Error,
     request::{Enqueued, NewJob, ReplayWith},
+    testkit::builders::name,
 };
 
 use super::harness::{Harness, every_store_and_table, work};
@@ -39,6 +40,15 @@ fn conflict(answer: Result<Enqueued, Error>) -> (ErrorCode, JobId) {
     match answer {
         Err(Error::Conflict { code, holder: Some(holder), .. }) => (code, holder),
         other => panic!("no conflict: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_replay_has_the_origin_of_the_first_job() {
+    let origin = Some(Box::new(Origin::schedule(name("nightly"), None)));
+    for (harness, old) in ended(NewJob { origin: origin.clone(), ..work() }, 1000).await {
+        let again = replay(&harness, &old.id, ReplayWith::default()).await.unwrap();
+        assert_eq!(harness.job(&again.job.id).await.spec.origin, origin);
     }
 }
 

@@ -102,6 +102,11 @@ async fn the_command_line_and_the_metrics_say_what_a_schedule_does() {
     assert_eq!(tide.cli(&["schedule", "pause", "tick"]).await.ok().trim(), "tick is paused");
     let job = tide.cli(&["schedule", "run", "tick"]).await.ok();
     assert_eq!(tide.job(job.trim()).await["data"], json!([1]));
+    let shown = tide.cli(&["jobs", "get", job.trim()]).await.ok();
+    assert!(shown.contains("schedule tick, on request"), "{shown}");
+    let last = tide.job(whole["last_job"].as_str().unwrap()).await;
+    let origin = json!({"schedule": "tick", "occurrence": last["run_at"]});
+    assert_eq!(last["origin"], origin);
     let metrics = String::from_utf8(tide.get("/metrics").await.body).unwrap();
     assert!(metrics.contains("tidegate_occurrences_total{schedule=\"tick\"}"), "{metrics}");
     assert_eq!(tide.cli(&["schedule", "delete", "tick"]).await.ok().trim(), "tick is deleted");

@@ -16,6 +16,7 @@ use crate::{
             AttemptRecord, Failure, HandBack, HandBacks, Outcome, Progress, Reason, ReplyId,
             ResultBody, Revision, Running, Version, Waiting,
         },
+        origin::{Origin, TriggerOrigin},
         retry::{Backoff, Jitter, Retry},
         spec::{KeepResult, Original},
         unique::MergedRequest,
@@ -96,6 +97,23 @@ fn owned_spec() -> Spec {
 fn merged_spec() -> Spec {
     let request = |key| MergedRequest { key, digest: u64::MAX };
     Spec { merged: vec![request(1), request(u64::MAX)], ..full_spec() }
+}
+
+/// [`full_spec`] of a job that a schedule made.
+fn scheduled_spec() -> Spec {
+    let origin = Origin::schedule("nightly".parse().unwrap(), Some(Timestamp::from_millis(17)));
+    Spec { origin: Some(Box::new(origin)), ..full_spec() }
+}
+
+/// [`full_spec`] of a job that a trigger made of an event with a long source.
+fn triggered_spec() -> Spec {
+    let origin = Origin::Trigger(TriggerOrigin {
+        trigger: "orders".parse().unwrap(),
+        source: None,
+        event: Some("e-1".into()),
+        unknown: UnknownFields::default(),
+    });
+    Spec { origin: Some(Box::new(origin)), ..full_spec() }
 }
 
 /// A job that was replayed.
@@ -312,6 +330,14 @@ fn a_ledger_and_its_batches_come_back() {
 #[test]
 fn the_fields_of_a_newer_release_come_back_on_every_level() {
     comes_back(&Spec { unknown: unknown(), ..full_spec() });
+    for mut spec in [scheduled_spec(), triggered_spec()] {
+        match spec.origin.as_deref_mut() {
+            Some(Origin::Schedule(origin)) => origin.unknown = unknown(),
+            Some(Origin::Trigger(origin)) => origin.unknown = unknown(),
+            None => unreachable!("both have one"),
+        }
+        comes_back(&spec);
+    }
     let mut life = life(State::Running(Running { unknown: unknown(), ..running() }));
     life.unknown = unknown();
     life.history[0].unknown = unknown();
@@ -365,6 +391,8 @@ fn rows() -> Vec<(&'static str, Vec<u8>)> {
         row("changed", &changed_spec()),
         row("owned", &owned_spec()),
         row("merged", &merged_spec()),
+        row("by-schedule", &scheduled_spec()),
+        row("by-trigger", &triggered_spec()),
         row("scheduled", &life(window())),
         row("running", &life(State::Running(running()))),
         row("ended", &life(State::Ended { at: Timestamp::EPOCH, outcome: Outcome::Dropped })),

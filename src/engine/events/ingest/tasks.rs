@@ -18,6 +18,7 @@ use tidegate_core::{
         trigger::{Reply, RequestedJob},
         value::{Extension, HOPS},
     },
+    job::Origin,
     port::{Txn, Write},
 };
 
@@ -75,7 +76,7 @@ impl Engine {
         let (mut jobs, mut indexes) = (Vec::new(), Vec::new());
         for (index, task) in tasks.iter().enumerate().filter(|(_, task)| task.action.is_none()) {
             if let Decision::Enqueue(wanted) = &task.decision {
-                jobs.push(new_job((**wanted).clone(), &events[task.event]));
+                jobs.push(new_job((**wanted).clone(), task.trigger, &events[task.event]));
                 indexes.push(index);
             }
         }
@@ -194,7 +195,7 @@ fn refused(task: &mut Task<'_>, error: Error) -> Option<Result<TriggerAction, Er
 }
 
 /// The job that a trigger creates from an event.
-fn new_job(wanted: RequestedJob, event: &Event) -> NewJob {
+fn new_job(wanted: RequestedJob, trigger: &Trigger, event: &Event) -> NewJob {
     let RequestedJob { id, job_type, data, fields } = wanted;
     let mut options = fields.options;
     options.headers.insert(HOPS_HEADER.to_owned(), event.hops().saturating_add(1).to_string());
@@ -215,6 +216,7 @@ fn new_job(wanted: RequestedJob, event: &Event) -> NewJob {
         correlation_key: fields.correlation_key,
         options,
         trace,
+        origin: Some(Box::new(Origin::trigger(trigger.name.clone(), event))),
         ..NewJob::new(job_type, data)
     }
 }

@@ -112,6 +112,7 @@ impl Engine {
         spec.correlation_key.clone_from(&new.correlation_key);
         spec.replay_of.clone_from(&new.replay_of);
         spec.enqueued_by.clone_from(&new.enqueued_by);
+        spec.origin.clone_from(&new.origin);
         spec.retention = self.retention(new, config);
         spec.request_digest = digest;
         validate::check_job(&spec, config.delivery).map_err(fault)?;

@@ -59,6 +59,7 @@ fn read_job(
         trace: trace.clone(),
         replay_of: None,
         enqueued_by: caller.producer().map(str::to_owned),
+        origin: None,
     })
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 use tidegate_core::{
     event::Event,
-    job::{Payload, type_config::TypeConfig},
+    job::{Origin, Payload, type_config::TypeConfig},
 };
 use tidegate_engine::{
     Error,
@@ -57,6 +57,8 @@ async fn an_event_delivered_twice_enqueues_once() {
             (Some("1"), 100)
         );
         assert_eq!(harness.engine.data(&stored).await.unwrap(), Payload::json(r#"{"id":"1"}"#));
+        let origin = Origin::trigger(name("orders"), &order);
+        assert_eq!(stored.spec.origin.as_deref(), Some(&origin));
         assert_eq!(harness.lease(10).await.len(), 1);
     }
 }

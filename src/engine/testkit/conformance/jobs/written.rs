@@ -11,7 +11,7 @@ use super::{
 use crate::testkit::builders::{at, job, name};
 use tidegate_core::{
     job::{
-        Body, Encoding, Event, Job, Outcome, Payload, Revision, Spec,
+        Body, Encoding, Event, Job, Origin, Outcome, Payload, Revision, Spec,
         lifecycle::{Failure, Progress, Reason, ResultBody, RetryDecision},
         spec::{KeepResult, Unique, UniqueWhile},
         unique::MergedRequest,
@@ -64,6 +64,7 @@ fn rich(id: &str) -> Job {
             spec.replay_of = Some(name("an:older.one"));
             spec.retention = Seconds::new(3);
             spec.enqueued_by = Some("shop".into());
+            spec.origin = Some(Box::new(Origin::schedule(name("nightly"), Some(at(7)))));
             spec.merged = vec![MergedRequest { key: u64::MAX, digest: 7 }];
             spec.request_digest = std::array::from_fn(|n| (n as u8) * 17);
         })

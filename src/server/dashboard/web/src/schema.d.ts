@@ -562,6 +562,7 @@ export interface components {
             /** Format: int64 */
             max_attempts: number;
             merged?: components["schemas"]["Merged"] | null;
+            origin?: components["schemas"]["JobOrigin"] | null;
             original?: components["schemas"]["OriginalJob"] | null;
             phase: string;
             /** Format: int32 */
@@ -635,6 +636,13 @@ export interface components {
             worker?: string | null;
         };
         JobId: string;
+        JobOrigin: {
+            event?: string | null;
+            occurrence?: components["schemas"]["Timestamp"] | null;
+            schedule?: string | null;
+            source?: string | null;
+            trigger?: string | null;
+        };
         JobPage: {
             jobs: components["schemas"]["Job"][];
             next_cursor?: string | null;

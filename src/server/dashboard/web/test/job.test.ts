@@ -144,15 +144,21 @@ describe('the timeline', () => {
 });
 
 describe('links of a job', () => {
-  it('lead to its schedule or event', () => {
-    expect(origin(job({ id: 'nightly:20260329T010000Z' }))).toEqual({ schedule: 'nightly' });
-    expect(origin(job({ id: 'nightly:20260329T010000.250Z' }))).toEqual({ schedule: 'nightly' });
-    expect(origin(job({ id: 'nightly:run.2c70e12b7a0646f9' }))).toEqual({ schedule: 'nightly' });
-    expect(origin(job({ id: `ev-${'a'.repeat(40)}` }))).toEqual({ event: true });
-    expect(origin(job({ id: 'x', replay_of: 'nightly:20260329T010000Z' }))).toEqual({
-      schedule: 'nightly',
+  it('lead to the schedule or the trigger that made it', () => {
+    const schedule = { label: 'schedule', name: 'a/b', href: '#/schedules/a%2Fb', event: null };
+    const occurrence = at(0);
+    expect(origin(job({ origin: { schedule: 'a/b', occurrence } }))).toEqual({
+      ...schedule,
+      at: occurrence,
     });
-    expect(origin(job({ id: 'order-7' }))).toBeNull();
+    expect(origin(job({ origin: { schedule: 'a/b' } }))).toEqual({ ...schedule, at: null });
+    const trigger = { label: 'trigger', name: 'orders', href: '#/triggers/orders', at: null };
+    expect(origin(job({ origin: { trigger: 'orders', event: 'e', source: '/shop' } }))).toEqual({
+      ...trigger,
+      event: 'e of /shop',
+    });
+    expect(origin(job({ origin: { trigger: 'orders' } }))).toEqual({ ...trigger, event: null });
+    expect(origin(job({ id: 'nightly:20260329T010000Z' }))).toBeNull();
   });
 
   it('lead to its trace, and only over HTTP', () => {

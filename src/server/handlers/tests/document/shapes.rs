@@ -13,7 +13,7 @@ use tidegate_api::{Bodies, JobView};
 use tidegate_backends::aws_targets;
 use tidegate_core::{
     job::{
-        self, Body, Encoding, Job, Lifecycle, Payload,
+        self, Body, Encoding, Job, Lifecycle, Origin, Payload,
         lifecycle::{
             AttemptRecord, Failure, HandBack, Outcome, Reason, Running, State, Token, Waiting,
         },
@@ -64,6 +64,7 @@ fn job(state: State) -> Job {
         original: None,
         enqueued_by: Some("shop".into()),
         merged: Vec::new(),
+        origin: Some(Box::new(Origin::schedule("nightly".parse().unwrap(), Some(at)))),
         unknown: UnknownFields::default(),
     };
     let failure = Failure {

@@ -2,7 +2,7 @@ import { session } from '../api/session';
 import type { Job } from '../api/types';
 import { duration } from '../jobs/columns';
 import { span } from '../lib/format';
-import { origin, traceUrl } from '../lib/links';
+import { type OriginLink, origin, traceUrl } from '../lib/links';
 import { href, jobHref, queueHref } from '../lib/route';
 import { now } from '../state/live';
 import { Facts, Time } from '../ui/basics';
@@ -47,11 +47,8 @@ export function About({ job }: { job: Job }) {
     ['correlation key', job.correlation_key && <bdi>{job.correlation_key}</bdi>],
     ['replay of', other(job.replay_of)],
     ['replayed by', other(job.replayed_by)],
-    [
-      'schedule',
-      from?.schedule && <a href={href(['schedules', from.schedule])}>{from.schedule}</a>,
-    ],
-    ['event', from?.event && <a href="#/triggers">made by a trigger</a>],
+    [from?.label ?? 'schedule', from && <MadeBy from={from} />],
+    ['event', from?.event && <bdi>{from.event}</bdi>],
     [
       'trace',
       trace && (
@@ -67,4 +64,17 @@ export function About({ job }: { job: Job }) {
     ['callback', job.callback_url],
   ];
   return <Facts rows={rows} />;
+}
+
+/** What made the job, and the occurrence of a schedule. */
+function MadeBy({ from }: { from: OriginLink }) {
+  const link = <a href={from.href}>{from.name}</a>;
+  if (from.label === 'trigger') return link;
+  return (
+    <>
+      {link}
+      {from.at ? ', ' : ', on request'}
+      {from.at && <Time at={from.at} />}
+    </>
+  );
 }

@@ -1,24 +1,40 @@
 // Where a job came from, and where its trace is.
 
 import type { Job } from '../api/types';
-import { encode } from './route';
+import { encode, href } from './route';
 
-/** The schedule or the event that made a job. */
-export interface Origin {
-  schedule?: string;
-  event?: boolean;
+/** A link to what made a job, its text, and what follows the link. */
+export interface OriginLink {
+  label: 'schedule' | 'trigger';
+  name: string;
+  href: string;
+  /** The occurrence of a schedule; null if a request ran it, and of a trigger. */
+  at: string | null;
+  /** The event of a trigger: its id and source; null of a schedule, and if both are too long. */
+  event: string | null;
 }
 
-/** The job of an occurrence or of a run by hand: the name of its schedule, and the instant or a hash. */
-const OCCURRENCE = /^([\w.-]+):(?:\d{4}-?\d\d-?\d\dT[\d:.]+Z|run\.[0-9a-f]+)$/;
-
-/** What made a job, by its id; null if a producer did. */
-export function origin(job: Job): Origin | null {
-  const id = job.replay_of ?? job.id;
-  const name = OCCURRENCE.exec(id)?.[1];
-  // Of a name of over 40 characters the id has only the beginning and a digest.
-  if (name && !/^.{27}\.[0-9a-f]{12}$/.test(name)) return { schedule: name };
-  return /^ev-[0-9a-f]{40}$/.test(id) ? { event: true } : null;
+/** What made a job; null if a caller enqueued it. */
+export function origin(job: Job): OriginLink | null {
+  const { schedule, occurrence, trigger, event, source } = job.origin ?? {};
+  if (schedule) {
+    return {
+      label: 'schedule',
+      name: schedule,
+      href: href(['schedules', schedule]),
+      at: occurrence ?? null,
+      event: null,
+    };
+  }
+  if (!trigger) return null;
+  const words = [event, source && `of ${source}`].filter(Boolean).join(' ');
+  return {
+    label: 'trigger',
+    name: trigger,
+    href: href(['triggers', trigger]),
+    at: null,
+    event: words || null,
+  };
 }
 
 /** The address of a job's trace by the server's pattern; null without a pattern or a trace. */
