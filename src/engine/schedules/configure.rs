@@ -99,7 +99,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// As [`Self::put_schedule`], without `too_many_schedules`.
+    /// As [`Self::put_schedule`].
     pub async fn preview_schedule(
         &self,
         name: &ScheduleName,
@@ -119,6 +119,9 @@ impl Engine {
             return Err(Error::Stale { version });
         }
         self.check_occurrence(&catalog, name, &config, &data).await?;
+        if !catalog.schedules.contains_key(name) {
+            check_count(&catalog)?;
+        }
         let now = self.now();
         let goes_on = stored.filter(|(item, _)| item.config.recurrence() == config.recurrence());
         let (rule, since, state) = match goes_on {
@@ -376,11 +379,17 @@ impl Engine {
 /// The version of a new schedule. It follows the rule in `state`, which a removed schedule of the
 /// name may have left behind.
 fn first_version(catalog: &Catalog, state: &ScheduleState) -> Result<u64, Error> {
-    if catalog.schedules.len() >= MAX_SCHEDULES {
-        let message = format!("there are {MAX_SCHEDULES} schedules, which is the maximum");
-        return Err(Error::Conflict { code: ErrorCode::TooManySchedules, message, holder: None });
-    }
+    check_count(catalog)?;
     Ok(state.rule + 1)
+}
+
+/// Checks that there may be one more schedule.
+fn check_count(catalog: &Catalog) -> Result<(), Error> {
+    if catalog.schedules.len() < MAX_SCHEDULES {
+        return Ok(());
+    }
+    let message = format!("there are {MAX_SCHEDULES} schedules, which is the maximum");
+    Err(Error::Conflict { code: ErrorCode::TooManySchedules, message, holder: None })
 }
 
 fn missing(name: &ScheduleName) -> Error {

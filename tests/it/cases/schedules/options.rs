@@ -1,24 +1,27 @@
 //! Jobs of clients under an occurrence's id, unique keys, manual runs and refused configurations.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use tidegate_core::{
+    error_code::ErrorCode,
     job::{
-        Payload,
+        Origin, Payload,
         spec::{Unique, UniqueWhile},
         type_config::TypeConfig,
     },
-    schedule::{SCHEDULE_DATA_BYTES, ScheduleConfig, occurrence_id},
+    port::{Write, job_store::ItemKind},
+    schedule::{MAX_SCHEDULES, SCHEDULE_DATA_BYTES, ScheduleConfig, occurrence_id},
     time::Seconds,
 };
 use tidegate_engine::{
     Error,
+    memory::MemoryStore,
     request::{JobPatch, NewJob},
     testkit::builders::name,
 };
 
 use super::{Change, at_seconds, beat, made, second, tens, waiting};
-use crate::cases::harness::every_store_and_table;
+use crate::cases::harness::{Harness, every_store_and_table};
 
 #[tokio::test]
 async fn a_job_that_a_client_made_or_changed_is_never_withdrawn() {
@@ -120,6 +123,50 @@ async fn a_manual_run_is_made_once_per_key_and_moves_no_occurrence() {
         let state = harness.state().await;
         assert_eq!((state.last_occurrence, state.last_job), (None, None));
     }
+}
+
+#[tokio::test]
+async fn a_job_names_the_schedule_that_made_it() {
+    for harness in every_store_and_table() {
+        let harness = harness.scheduled(tens()).await;
+        harness.occur_at(second(10)).await;
+        let occurred = harness.job(&occurrence_id(&beat(), second(10))).await;
+        let origin = Origin::schedule(beat(), Some(second(10)));
+        assert_eq!(occurred.spec.origin.as_deref(), Some(&origin));
+        let run = harness.engine.run_schedule(&beat(), None, None).await.unwrap().job;
+        let origin = Origin::schedule(beat(), None);
+        assert_eq!(harness.job(&run.id).await.spec.origin.as_deref(), Some(&origin));
+        // A client's job of such an id is no job of the schedule.
+        let id = occurrence_id(&beat(), second(20));
+        let own = NewJob { id: Some(id), ..NewJob::new(name("work"), Payload::null()) };
+        assert_eq!(harness.enqueue(own).await.spec.origin, None);
+    }
+}
+
+#[tokio::test]
+async fn a_dry_run_is_refused_where_one_more_schedule_is() {
+    let harness = Harness::on(Arc::new(MemoryStore::default())).scheduled(tens()).await;
+    let (item, _) = harness.engine.schedule(&beat()).await.unwrap();
+    let bytes = serde_json::to_vec(&*item).unwrap();
+    let add = |number: usize| Write::SetItem {
+        kind: ItemKind::Schedule,
+        name: format!("s{number}"),
+        was: 0,
+        version: 1,
+        bytes: Some(bytes.clone()),
+    };
+    let preview = async |schedule: &str| {
+        harness.engine.preview_schedule(&name(schedule), tens(), Payload::null(), None).await
+    };
+    harness.store.commit(vec![(2..MAX_SCHEDULES).map(add).collect()]).await.unwrap();
+    assert!(preview("new").await.is_ok(), "there may be one more");
+    harness.store.commit(vec![vec![add(1)]]).await.unwrap();
+    let refused = preview("new").await.unwrap_err();
+    let put = harness.engine.put_schedule(&name("new"), tens(), Payload::null(), None).await;
+    for refused in [refused, put.unwrap_err()] {
+        assert!(matches!(refused, Error::Conflict { code: ErrorCode::TooManySchedules, .. }));
+    }
+    assert!(preview("s7").await.is_ok(), "it replaces one");
 }
 
 #[tokio::test]
