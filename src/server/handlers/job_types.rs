@@ -17,7 +17,7 @@ use super::{
     config::{Fields, patched, shown},
     error::Problem,
     media::Accept,
-    params::{DryRun, Force, IfMatch, Name, Params},
+    params::{DryRun, IfMatch, Name, Params, PutMode},
     resource::{self, Configure, Delete, GetWithin, Item, ListWithin},
 };
 use crate::auth::Scope;
@@ -118,13 +118,18 @@ pub(super) fn with_change(config: &TypeConfig, change: Fields) -> Result<TypeCon
             description = "The `ETag` that must still be current",
         ),
         (
+            "dry_run" = Option<bool>, Query,
+            description = "Check and show the change, and store nothing: the answer has the new \
+                settings and the stored version, 0 if there is none",
+        ),
+        (
             "force" = Option<bool>, Query,
             description = "Replace a stored configuration that cannot be read",
         ),
     ),
     responses(
         (status = 201, description = "The type is new", body = JobTypeView),
-        (status = 200, description = "Replaced", body = JobTypeView),
+        (status = 200, description = "Replaced, or a dry run", body = JobTypeView),
         (status = 404, description = "`queue_not_found`, `plugin_not_found`"),
         (
             status = 409,
@@ -136,11 +141,16 @@ pub(super) fn with_change(config: &TypeConfig, change: Fields) -> Result<TypeCon
 )]
 async fn put(
     (State(api), accept, _, Name(name), IfMatch(version)): Configure<TypeName>,
-    Force(force): Force,
+    mode: PutMode,
     body: Body,
 ) -> HandlerResult {
     let config = body.read::<Fields>()?.config()?;
-    let put = if force {
+    if mode.dry_run {
+        let item = api.server.preview_type(&name, config, version).await;
+        let item = item.map_err(|error| blamed(error.into()))?;
+        return resource::shown(&api, accept, name, item);
+    }
+    let put = if mode.force {
         api.server.replace_type(&name, config, version).await
     } else {
         api.server.put_type(&name, config, version).await

@@ -15,7 +15,7 @@ use super::{
     error::Problem,
     jobs::bulk,
     media::Accept,
-    params::{DryRun, Force, IdempotencyKey, IfMatch, Name, Params},
+    params::{DryRun, IdempotencyKey, IfMatch, Name, Params, PutMode},
     resource::{self, Configure, Delete, GetWithin, Item, ListWithin, Pause},
 };
 use tidegate_core::{
@@ -72,13 +72,18 @@ impl Item for (QueueItem, QueueStatus) {
             description = "The `ETag` that must still be current",
         ),
         (
+            "dry_run" = Option<bool>, Query,
+            description = "Check and show the change, and store nothing: the answer has the new \
+                settings and the stored version, 0 if there is none",
+        ),
+        (
             "force" = Option<bool>, Query,
             description = "Replace a stored configuration that cannot be read",
         ),
     ),
     responses(
         (status = 201, description = "The queue is new", body = QueueView),
-        (status = 200, description = "Replaced", body = QueueView),
+        (status = 200, description = "Replaced, or a dry run", body = QueueView),
         (status = 404, description = "`plugin_not_found`"),
         (status = 409, description = "`config_refused`"),
         (status = 412, description = "`precondition_failed`: it has changed since it was read"),
@@ -87,11 +92,15 @@ impl Item for (QueueItem, QueueStatus) {
 )]
 async fn put(
     (State(api), accept, _, Name(name), IfMatch(version)): Configure<QueueName>,
-    Force(force): Force,
+    mode: PutMode,
     body: Body,
 ) -> HandlerResult {
     let config = body.read::<Fields>()?.config()?;
-    let put = if force {
+    if mode.dry_run {
+        let item = api.server.preview_queue(&name, config, version).await?;
+        return resource::shown(&api, accept, name, item);
+    }
+    let put = if mode.force {
         api.server.replace_queue(&name, config, version).await?
     } else {
         api.server.put_queue(&name, config, version).await?

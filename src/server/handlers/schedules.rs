@@ -135,7 +135,7 @@ async fn stored(
         (
             "dry_run" = Option<bool>, Query,
             description = "Check and show the change, and store nothing: the answer has the new \
-                settings and the stored version",
+                settings and the stored version, 0 if there is none",
         ),
         (
             "force" = Option<bool>, Query,
@@ -144,7 +144,7 @@ async fn stored(
     ),
     responses(
         (status = 201, description = "The schedule is new", body = ScheduleView),
-        (status = 200, description = "Replaced", body = ScheduleView),
+        (status = 200, description = "Replaced, or a dry run", body = ScheduleView),
         (status = 404, description = "`job_type_not_found`"),
         (status = 409, description = "`too_many_schedules`: there are 10000 already"),
         (status = 412, description = "`precondition_failed`: it has changed since it was read"),

@@ -92,6 +92,32 @@ async fn a_dry_run_shows_a_change_and_stores_nothing() {
 }
 
 #[tokio::test]
+async fn a_dry_run_of_a_put_shows_new_and_replaced_settings() {
+    let router = router().await;
+    json(&router, "PUT", "/v1/queues/mail", json!({"concurrency": 5, "order": "priority"})).await;
+    for (path, put, field, default) in [
+        ("/v1/queues/mail", json!({"concurrency": 6}), "concurrency", ("order", json!("time"))),
+        ("/v1/queues/new", json!({"concurrency": 6}), "concurrency", ("order", json!("time"))),
+        ("/v1/job-types/new", json!({"weight": 2}), "weight", ("priority", json!(100))),
+    ] {
+        let (known, stored) = json(&router, "GET", path, Value::Null).await;
+        let dry = format!("{path}?dry_run=true");
+        let (status, shown) = json(&router, "PUT", &dry, put.clone()).await;
+        assert_eq!((status, &shown[field]), (200, &put[field]), "{path}: {shown}");
+        let version = if known == 200 { stored["version"].clone() } else { json!(0) };
+        assert_eq!(shown["version"], version, "{path}");
+        assert_eq!(shown[default.0], default.1, "{path}: what is absent has its default");
+        let (status, after) = json(&router, "GET", path, Value::Null).await;
+        assert_eq!((status, &after[field]), (known, &stored[field]), "{path}");
+        let (status, refused) = json(&router, "PUT", &dry, json!({field: -1})).await;
+        assert_eq!((status, &refused["field"]), (400, &json!(field)), "{path}");
+    }
+    let path = "/v1/queues/mail?dry_run=true&force=true";
+    let (status, problem) = json(&router, "PUT", path, json!({})).await;
+    assert_eq!((status, &problem["field"]), (400, &json!("dry_run")));
+}
+
+#[tokio::test]
 async fn a_route_without_a_dry_run_refuses_it() {
     let router = router().await;
     assert_eq!(json(&router, "PUT", "/v1/queues/mail", json!({})).await.0, 201);
@@ -100,7 +126,7 @@ async fn a_route_without_a_dry_run_refuses_it() {
         ("POST", "/v1/queues/mail/pause"),
         ("POST", "/v1/queues/mail/purge"),
         ("DELETE", "/v1/job-types/invoice"),
-        ("PUT", "/v1/queues/mail"),
+        ("PUT", "/v1/triggers/mail"),
     ] {
         let path = format!("{path}?dry_run=true");
         let (status, problem) = json(&router, method, &path, json!({})).await;
