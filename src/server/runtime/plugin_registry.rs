@@ -91,6 +91,18 @@ pub(super) async fn recompile(server: &Server) -> Result<(), Error> {
     Ok(())
 }
 
+/// A compiled component as a version to push or to run.
+fn new_version(artifact: Artifact) -> NewVersion {
+    let Artifact { wasm, throttler, retry, compiled, code, .. } = artifact;
+    let code = vec![NewCode { target: compiled.target, engine: compiled.engine, code }];
+    NewVersion { wasm, throttler, retry, code }
+}
+
+fn uncompilable(number: u32, refused: &CannotPush) -> Error {
+    let message = format!("version {number} cannot be compiled for this release: {refused}");
+    Error::Conflict { code: ErrorCode::PluginRefused, message, holder: None }
+}
+
 impl Server {
     /// Compiles the live and shadow versions that have no code for this release, as an embedded
     /// server does at its start.
@@ -126,13 +138,7 @@ impl Server {
         match self.push_component(name, wasm, Stage::Kept).await {
             Ok(_) => Ok(()),
             Err(CannotPush::Failed(error)) => Err(error),
-            Err(refused @ CannotPush::Refused(_)) => {
-                let message = format!(
-                    "version {} cannot be compiled for this release: {refused}",
-                    version.number
-                );
-                Err(Error::Conflict { code: ErrorCode::PluginRefused, message, holder: None })
-            }
+            Err(refused @ CannotPush::Refused(_)) => Err(uncompilable(version.number, &refused)),
         }
     }
 
@@ -149,6 +155,23 @@ impl Server {
         wasm: Bytes,
         stage: Stage,
     ) -> Result<Pushed, CannotPush> {
+        let (hosted, artifact) = self.compile(wasm).await?;
+        if stage != Stage::Kept {
+            hosted
+                .host
+                .answers(&artifact)
+                .await
+                .map_err(|refused| CannotPush::Refused(refused.messages))?;
+        }
+        Ok(self.push_plugin(name, new_version(artifact), stage).await?)
+    }
+
+    /// The component `wasm`, compiled for this release and machine. Nothing is stored.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Server::push_component`]; 503 if this server has no compiler.
+    async fn compile(&self, wasm: Bytes) -> Result<(&Hosted, Artifact), CannotPush> {
         let unavailable = |message: String| Error::Unavailable {
             retry_after: std::time::Duration::from_secs(1),
             message,
@@ -171,16 +194,48 @@ impl Server {
                 unavailable(format!("the compiler could not be run: {error}")).into()
             }
         })?;
-        if stage != Stage::Kept {
-            hosted
-                .host
-                .answers(&artifact)
-                .await
-                .map_err(|refused| CannotPush::Refused(refused.messages))?;
-        }
-        let Artifact { wasm, throttler, retry, compiled, code, .. } = artifact;
-        let code = vec![NewCode { target: compiled.target, engine: compiled.engine, code }];
-        Ok(self.push_plugin(name, NewVersion { wasm, throttler, retry, code }, stage).await?)
+        Ok((hosted, artifact))
+    }
+
+    /// The version `number` of a plugin with its code for this release and machine, which is
+    /// compiled if none is stored. Nothing is stored.
+    ///
+    /// # Errors
+    ///
+    /// 404 `plugin_not_found` or `plugin_version_not_found`; 409 `plugin_refused` if it cannot be
+    /// compiled; 503 if it cannot be read, or this server has no compiler.
+    pub(super) async fn runnable_version(
+        &self,
+        name: &PluginName,
+        number: u32,
+    ) -> Result<NewVersion, Error> {
+        let item = self.plugin(name).await?;
+        let wasm = self.plugin_component(name, number).await?;
+        let stored = item.numbered(number).and_then(|version| {
+            let fits = |code: &&Compiled| code.target == TARGET && code.engine == ENGINE;
+            Some((version, version.compiled.iter().find(fits)?))
+        });
+        let Some((version, compiled)) = stored else {
+            return match self.compile(wasm).await {
+                Ok((_, artifact)) => Ok(new_version(artifact)),
+                Err(CannotPush::Failed(error)) => Err(error),
+                Err(refused @ CannotPush::Refused(_)) => Err(uncompilable(number, &refused)),
+            };
+        };
+        let objects = &self.inner.engine.ports().objects;
+        let key = compiled.object_key();
+        let read = async { objects.get(&key.into()).await?.bytes().await };
+        let code = read.await.map_err(|error| Error::Unavailable {
+            retry_after: std::time::Duration::from_secs(1),
+            message: format!("the code of plugin {name} cannot be read: {}", ErrorChain(&error)),
+        })?;
+        let (target, engine) = (compiled.target.clone(), compiled.engine.clone());
+        Ok(NewVersion {
+            wasm,
+            throttler: version.throttler.clone(),
+            retry: version.retry.clone(),
+            code: vec![NewCode { target, engine, code }],
+        })
     }
 
     /// Diagnostics of the calls that this process made to a plugin.

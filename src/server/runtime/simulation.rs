@@ -11,20 +11,19 @@ use std::{
     time::Duration,
 };
 
-use object_store::{ObjectStoreExt as _, memory::InMemory};
+use object_store::memory::InMemory;
 use tokio::sync::oneshot;
 
 use super::{Error, Server};
 use tidegate_backends::{
     system::SystemClock,
-    wasm::{ENGINE, PluginHost, Run, TARGET},
+    wasm::{PluginHost, Run},
 };
 use tidegate_core::{
-    error_chain::ErrorChain,
     error_code::ErrorCode,
     job::{PluginName, QueueName, TypeName, retry::Retry, type_config::TypeConfig},
     port::{
-        Clock as _,
+        Clock,
         job_filter::TimeRange,
         job_store::{JobFilter, ListQuery, StateFilter},
     },
@@ -32,7 +31,7 @@ use tidegate_core::{
     time::Timestamp,
 };
 use tidegate_engine::{
-    plugins::registry::{NewCode, NewVersion},
+    plugins::registry::NewVersion,
     simulate::{
         self, By, Difference, Failed, GoesOn, Plugins, Scenario, Simulation, Summary,
         trace::{Live, LiveJob, most_at_once},
@@ -135,11 +134,12 @@ impl Server {
         let limits = [current.queue.concurrency, changed.queue.concurrency];
         let (jobs, from) = (current.job_count(), current.start);
         let (sender, receiver) = oneshot::channel();
+        let clock = Arc::clone(&self.inner.engine.ports().clock);
         let run = move || {
             // Held until the thread ends, although the caller may hang up before.
             let _running = running;
             let is_left = || sender.is_closed();
-            let both = both([&current, &changed], &plugins, &what.by, &is_left);
+            let both = both([&current, &changed], &plugins, &what.by, &*clock, &is_left);
             let _ = sender.send(both);
         };
         let failed = |what: &str| Error::Internal(format!("the simulation {what}"));
@@ -256,7 +256,8 @@ impl Server {
         Ok(plugins)
     }
 
-    /// A version of a plugin with its code for this machine. None: the live one.
+    /// A version of a plugin with its code for this machine. Code that is missing is compiled, and
+    /// not stored. None: the live one.
     async fn version_to_simulate(
         &self,
         name: &PluginName,
@@ -266,31 +267,7 @@ impl Server {
             Some(number) => number,
             None => self.plugin(name).await?.live,
         };
-        let wasm = self.plugin_component(name, number).await?;
-        self.prepare(name, |_| Some(number)).await?;
-        let item = self.plugin(name).await?;
-        let version = item.numbered(number);
-        let compiled = version.and_then(|version| {
-            version.compiled.iter().find(|code| code.target == TARGET && code.engine == ENGINE)
-        });
-        let (Some(version), Some(compiled)) = (version, compiled) else {
-            let message = format!("version {number} of plugin {name} has no code for this server");
-            return Err(Error::Conflict { code: ErrorCode::PluginRefused, message, holder: None });
-        };
-        let objects = &self.inner.engine.ports().objects;
-        let key = compiled.object_key();
-        let read = async { objects.get(&key.into()).await?.bytes().await };
-        let code = read.await.map_err(|error| Error::Unavailable {
-            retry_after: Duration::from_secs(1),
-            message: format!("the code of plugin {name} cannot be read: {}", ErrorChain(&error)),
-        })?;
-        let (target, engine) = (compiled.target.clone(), compiled.engine.clone());
-        Ok(NewVersion {
-            wasm,
-            throttler: version.throttler.clone(),
-            retry: version.retry.clone(),
-            code: vec![NewCode { target, engine, code }],
-        })
+        self.runnable_version(name, number).await
     }
 }
 
@@ -302,20 +279,21 @@ fn workers(recorded: &Scenario) -> u32 {
     if is_held || most == 0 { UNKNOWN_WORKERS } else { most }
 }
 
-/// Simulates two scenarios one after the other, each as long as it may take, on this thread.
+/// Simulates two scenarios one after the other on this thread, each for at most [`MAX_TIME`] of the
+/// machine's time by `clock`, which is read after every tick.
 fn both(
     scenarios: [&Scenario; 2],
     plugins: &[Plugins; 2],
     by: &By,
+    clock: &dyn Clock,
     is_left: &(dyn Fn() -> bool + Sync),
 ) -> Result<[Simulation; 2], Failed> {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     let runtime = runtime.map_err(|error| Failed::Engine(Error::Internal(error.to_string())))?;
-    let clock = SystemClock;
     let simulated = |scenario, plugins| {
         let until = clock.machine_now() + MAX_TIME;
         let mut progress = move |_| {
-            let ends = is_left() || SystemClock.machine_now() >= until;
+            let ends = is_left() || clock.machine_now() >= until;
             if ends { GoesOn::Break(()) } else { GoesOn::Continue(()) }
         };
         runtime.block_on(simulate::simulate(scenario, plugins, by.clone(), &mut progress))
@@ -339,9 +317,11 @@ fn refused(failed: Failed) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use async_trait::async_trait;
+    use serde_json::json;
+
     use super::*;
     use crate::runtime::testing::builder;
-    use serde_json::json;
     use tidegate_engine::{memory::FakeClock, testkit::builders::name};
 
     fn what() -> WhatIf {
@@ -367,6 +347,49 @@ mod tests {
         assert_eq!(code().await, ErrorCode::SimulationRunning);
         drop(running);
         assert_eq!(code().await, ErrorCode::NothingToSimulate);
+    }
+
+    /// A clock that goes on by a second with each look at the machine's time.
+    #[derive(Default)]
+    struct SecondByLook(FakeClock);
+
+    #[async_trait]
+    impl Clock for SecondByLook {
+        fn now(&self) -> Timestamp {
+            self.0.now()
+        }
+
+        async fn sleep_until(&self, at: Timestamp) {
+            self.0.sleep_until(at).await;
+        }
+
+        fn machine_now(&self) -> Timestamp {
+            let now = self.0.now();
+            self.0.advance(Duration::from_secs(1));
+            now
+        }
+    }
+
+    #[test]
+    fn a_simulation_looks_at_its_deadline_after_each_tick() {
+        let jobs: Vec<_> = (0..20).map(|_| json!({"type": "t", "at_seconds": 0})).collect();
+        let text = json!({"queue": {"concurrency": 1}, "jobs": jobs}).to_string();
+        let scenario = Scenario::read(&text).unwrap();
+        let plugins = [Plugins::default(), Plugins::default()];
+        let simulated = |clock: &dyn Clock, is_left: &(dyn Fn() -> bool + Sync)| {
+            both([&scenario, &scenario], &plugins, &By::Type, clock, is_left).unwrap()
+        };
+        let in_time = simulated(&FakeClock::default(), &|| false);
+        for run in &in_time {
+            assert!(run.report.ticks > 10 && !run.summary.stopped_early, "{}", run.report.ticks);
+        }
+        let late = simulated(&SecondByLook::default(), &|| false);
+        for run in &late {
+            assert!(run.summary.stopped_early);
+            assert_eq!(run.report.ticks, MAX_TIME.as_secs(), "each run has its own time");
+        }
+        let left = simulated(&FakeClock::default(), &|| true);
+        assert_eq!(left.map(|run| run.report.ticks), [1, 1]);
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! The embedded server with plugins: retry decisions without delay, and shadow versions.
+//! The embedded server with plugins: retry decisions without delay, shadow versions, simulations.
 
 mod retries;
 mod shadows;
+mod simulated;
 
 use std::{sync::Arc, time::Duration};
 
