@@ -234,10 +234,10 @@ impl Server {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use super::*;
-    use crate::runtime::testing::builder;
+    use crate::runtime::testing::{builder, soon};
     use tidegate_core::{
         job::{Payload, type_config::TypeConfig},
         port::{JobStore, StoreError, StoreLayer, job_store::SharedStore, store_layer::Operation},
@@ -270,6 +270,53 @@ mod tests {
             let is_cheap = matches!(operation, Operation::Depth | Operation::ItemsVersion);
             self.reads.fetch_add(usize::from(!is_cheap), Ordering::Relaxed);
             call.await
+        }
+    }
+
+    /// A store that answers no read of jobs while it is stuck.
+    struct StuckStore {
+        inner: SharedStore,
+        is_stuck: Arc<AtomicBool>,
+    }
+
+    impl StoreLayer for StuckStore {
+        fn inner(&self) -> &dyn JobStore {
+            &*self.inner
+        }
+
+        async fn around<T: Send>(
+            &self,
+            operation: Operation,
+            call: impl Future<Output = Result<T, StoreError>> + Send,
+        ) -> Result<T, StoreError> {
+            let is_cheap = matches!(operation, Operation::Depth | Operation::ItemsVersion);
+            if !is_cheap && self.is_stuck.load(Ordering::Relaxed) {
+                std::future::pending::<()>().await;
+            }
+            call.await
+        }
+    }
+
+    #[tokio::test]
+    async fn a_late_measurement_is_shown_and_not_taken_again() {
+        let (clock, is_stuck) = (Arc::new(FakeClock::default()), Arc::new(AtomicBool::new(false)));
+        let mut builder = builder(&clock);
+        let inner: SharedStore = Arc::new(MemoryStore::default());
+        builder.ports.store = Arc::new(StuckStore { inner, is_stuck: Arc::clone(&is_stuck) });
+        let server = builder.start().await.unwrap();
+        server.put_type(&name("t"), TypeConfig::default(), None).await.unwrap();
+        // Due later, so that nothing is explained.
+        let delay_seconds = Some(Seconds::new(86_400));
+        let job = NewJob { delay_seconds, ..NewJob::new(name("t"), Payload::null()) };
+        server.enqueue(job).await.unwrap();
+        let measured = server.inner.measurement.set(server.inner.measure().await.unwrap()).at;
+        let queues = server.queues().await.unwrap();
+        is_stuck.store(true, Ordering::Relaxed);
+        for minutes in [1, 10, 100] {
+            clock.set(measured + Duration::from_mins(minutes));
+            let shown = soon("the overview", server.overview(queues.clone())).await.unwrap();
+            assert_eq!(shown[0].counted_at, Some(measured), "{minutes} minutes late");
+            assert_eq!(shown[0].phases, [("scheduled".into(), 1)].into());
         }
     }
 
