@@ -21,7 +21,7 @@ use axum::{
 };
 
 use super::{Api, ApiOptions, audit::AuditNotes, error::Problem};
-use crate::auth::{AuthError, Bounds, Credentials, Principal, Scope};
+use crate::auth::{AuthError, Authenticate, Bounds, Credentials, Principal, Scope};
 use tidegate_core::job::{Job, JobId, Token, TypeName, type_config::TypeConfig};
 use tidegate_engine::{Catalog, Error};
 
@@ -77,11 +77,20 @@ impl<N> Deref for May<N> {
 }
 
 /// The token in the cookie of a user who has signed in, if the request has no other credentials.
-fn signed_in(parts: &Parts, options: &ApiOptions) -> Option<String> {
-    if parts.headers.contains_key(header::AUTHORIZATION) {
+fn signed_in(headers: &HeaderMap, options: &ApiOptions) -> Option<String> {
+    if headers.contains_key(header::AUTHORIZATION) {
         return None;
     }
-    options.sign_in.as_ref()?.token_of(&parts.headers)
+    options.sign_in.as_ref()?.token_of(headers)
+}
+
+/// The credentials in these headers.
+fn credentials(headers: &HeaderMap, options: &ApiOptions) -> Result<Credentials, AuthError> {
+    if let Some(token) = signed_in(headers, options) {
+        return Ok(Credentials::from_cookie(token));
+    }
+    let header = headers.get(header::AUTHORIZATION);
+    Credentials::from_header(header.map(|value| value.to_str().unwrap_or_default()))
 }
 
 /// The caller of `parts`.
@@ -91,16 +100,10 @@ fn signed_in(parts: &Parts, options: &ApiOptions) -> Option<String> {
 /// 401; 403 if the page of another site may have sent a cookie; 503 if its credentials cannot be
 /// checked now.
 async fn authenticated(parts: &Parts, options: &ApiOptions) -> Result<Principal, Problem> {
-    let header =
-        parts.headers.get(header::AUTHORIZATION).map(|value| value.to_str().unwrap_or_default());
-    let credentials = match signed_in(parts, options) {
-        Some(token) => {
-            check_page(parts)?;
-            Ok(Credentials::from_cookie(token))
-        }
-        None => Credentials::from_header(header),
-    };
-    let answer = match credentials {
+    if signed_in(&parts.headers, options).is_some() {
+        check_page(parts)?;
+    }
+    let answer = match credentials(&parts.headers, options) {
         Ok(credentials) => options.auth.authenticate(&credentials).await,
         Err(refused) => Err(refused),
     };
@@ -144,7 +147,7 @@ where
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let options = Arc::<ApiOptions>::from_ref(state);
-        let has_signed_in = signed_in(parts, &options).is_some();
+        let has_signed_in = signed_in(&parts.headers, &options).is_some();
         let has_credentials = has_signed_in || parts.headers.contains_key(header::AUTHORIZATION);
         if !has_credentials && !options.auth.is_open() {
             return Ok(Self { principal: None, has_signed_in });
@@ -298,6 +301,44 @@ impl<N: Needs> Within<N> {
         let catalog =
             if bounds.is_everything() { None } else { Some(api.server.engine().catalog().await?) };
         Ok(AllowedTypes { bounds, catalog })
+    }
+}
+
+/// Checks the caller of a request again while its answer is being sent.
+pub(crate) struct Recheck {
+    auth: Arc<dyn Authenticate>,
+    credentials: Credentials,
+    needs: &'static [Scope],
+    bounds: Arc<Bounds>,
+}
+
+impl Recheck {
+    /// Of the request of `caller` with these headers.
+    ///
+    /// # Errors
+    ///
+    /// 401 if they have no valid credentials, which the request of a caller has.
+    pub fn new<N: Needs>(
+        caller: &Within<N>,
+        headers: &HeaderMap,
+        options: &ApiOptions,
+    ) -> Result<Self, Problem> {
+        let credentials =
+            credentials(headers, options).map_err(|error| unknown(&error, headers))?;
+        let bounds = Arc::clone(&caller.caller.bounds);
+        Ok(Self { auth: Arc::clone(&options.auth), credentials, needs: N::ANY, bounds })
+    }
+
+    /// Whether the caller still has a scope of the route, within the same bounds. True if that
+    /// cannot be checked now.
+    pub async fn is_allowed(&self) -> bool {
+        match self.auth.authenticate(&self.credentials).await {
+            Ok(caller) => {
+                self.needs.iter().any(|scope| caller.may(*scope)) && caller.bounds == self.bounds
+            }
+            Err(AuthError::Refused(_)) => false,
+            Err(AuthError::Unavailable(_)) => true,
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api, HandlerResult,
-    access::{Read, Within, outside},
+    access::{Read, Recheck, Within, outside},
     error::Problem,
     params::Params,
 };
@@ -33,10 +33,11 @@ const MAX_IDS: usize = 100;
 /// `queue`, `type` or `id` only events of these come. A token with bounds gets only what is within
 /// them, and no events of workers.
 ///
-/// A connection ends after 15 minutes, and when the server stops. Connect again with the id of the last
-/// event, in `Last-Event-ID` or `after`: the latest 4096 changes are kept for a minute after the last
-/// reader. The event `skipped` means that changes are missing: they are no longer kept, came faster than
-/// the reader takes them, or were more than 1000 in a tenth of a second. Read your state again then.
+/// A connection ends after 15 minutes, within 15 seconds after its token was revoked or expired,
+/// and when the server stops. Connect again with the id of the last event, in `Last-Event-ID` or
+/// `after`: the latest 4096 changes are kept for a minute after the last reader. The event
+/// `skipped` means that changes are missing: they are no longer kept, came faster than the reader
+/// takes them, or were more than 1000 in a tenth of a second. Read your state again then.
 ///
 /// A serverless deployment answers 501 `streams_not_supported`.
 #[utoipa::path(
@@ -88,9 +89,13 @@ pub async fn stream_changes(
     }
     let last = headers.get("last-event-id").and_then(|value| value.to_str().ok());
     let reader = api.server.changes(filter, last.or(after.as_deref()))?;
-    let events = stream::unfold(reader, |mut reader| async move {
+    let recheck = Recheck::new(&caller, &headers, &api.options)?;
+    let events = stream::unfold((reader, recheck), |(mut reader, recheck)| async move {
         let events = reader.next().await?;
-        Some((Ok::<_, std::convert::Infallible>(events), reader))
+        if reader.is_check_due() && !recheck.is_allowed().await {
+            return None;
+        }
+        Some((Ok::<_, std::convert::Infallible>(events), (reader, recheck)))
     });
     let mut response: Response = Body::from_stream(events).into_response();
     let headers = response.headers_mut();

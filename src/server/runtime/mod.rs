@@ -42,7 +42,7 @@ mod shadow;
 #[cfg(feature = "embedded")]
 mod simulation;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod tokens;
 mod trigger_status;
 mod waiters;

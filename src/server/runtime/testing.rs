@@ -31,7 +31,7 @@ impl Target for AcceptAll {
 }
 
 /// A builder of a server with an empty store.
-pub(super) fn builder(clock: &Arc<FakeClock>) -> Builder {
+pub(crate) fn builder(clock: &Arc<FakeClock>) -> Builder {
     builder_on(clock, Arc::new(MemoryStore::new()), Arc::new(InMemory::new()))
 }
 
@@ -91,7 +91,7 @@ pub(super) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
 }
 
 /// The result of `work`, while the time passes.
-pub(super) async fn in_time<T>(clock: &FakeClock, work: impl Future<Output = T>) -> T {
+pub(crate) async fn in_time<T>(clock: &FakeClock, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     let mut result = None;
     until("it returns", async || {

@@ -67,8 +67,10 @@ const MAX_NOTE_BYTES: usize = 200;
 const PAUSE_PER_READER: Duration = Duration::from_millis(1);
 /// The longest time without an event or a comment.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// How long a reader may read with one authentication.
+/// How long a reader may read.
 const MAX_STREAM: Duration = Duration::from_mins(15);
+/// How long a reader may read with one authentication.
+const MAX_UNCHECKED: Duration = KEEP_ALIVE;
 
 /// The changes of this process.
 pub(crate) struct Changes {
@@ -235,6 +237,8 @@ pub(crate) struct ChangeReader {
     clock: Arc<dyn Clock>,
     /// When it ends, in the time of the machine.
     until: Timestamp,
+    /// When its caller was authenticated last, in the time of the machine.
+    checked_at: Timestamp,
     /// Whether it has read the log since its last pause.
     has_read: bool,
 }
@@ -302,6 +306,7 @@ impl Server {
             published,
             stopping: self.inner.stopping.subscribe(),
             until: clock.machine_now() + MAX_STREAM,
+            checked_at: clock.machine_now(),
             clock,
             has_read: false,
         })
@@ -346,6 +351,17 @@ impl ChangeReader {
                 () = self.clock.sleep_until(wake_at) => {}
             }
         }
+    }
+
+    /// Whether its caller must be authenticated again before it gets what was read last, because
+    /// [`MAX_UNCHECKED`] has passed. It counts as done.
+    pub(crate) fn is_check_due(&mut self) -> bool {
+        let now = self.clock.machine_now();
+        let is_due = self.checked_at + MAX_UNCHECKED <= now;
+        if is_due {
+            self.checked_at = now;
+        }
+        is_due
     }
 
     /// Waits for as long as its share of the processor demands, if it has read since the last pause.

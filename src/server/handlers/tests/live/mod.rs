@@ -10,6 +10,7 @@ mod jobs;
 mod own_jobs;
 #[cfg(feature = "embedded")]
 mod simulation;
+mod stream;
 mod traces;
 
 use std::sync::Arc;
