@@ -26,12 +26,14 @@ mod manual;
 mod operation;
 pub(crate) mod output;
 mod plugin;
+mod preview;
 mod profile;
 mod queues;
 mod repair;
 mod safe;
 mod schedule;
 pub(crate) mod serve;
+mod simulate;
 #[cfg(test)]
 mod testing;
 mod token;
@@ -304,11 +306,13 @@ mod tests {
         ("jobs patch data_file", "jobs patch j --data-file NONE"),
         ("queues put file", "queues put q --file NONE"),
         ("queues patch file", "queues patch q --file NONE"),
+        ("queues simulate file", "queues simulate q --file NONE"),
         ("types put file", "types put t --file NONE"),
         ("types patch file", "types patch t --file NONE"),
         ("trigger put file", "trigger put t --file NONE"),
         ("trigger test rule", "trigger test NONE FILE"),
         ("trigger test events", "trigger test FILE NONE"),
+        ("trigger test file", "trigger test t --file NONE"),
         ("schedule put file", "schedule put s --type t --every 1h --file NONE"),
         ("schedule patch file", "schedule patch s --file NONE"),
         ("event send file", "event send --file NONE"),

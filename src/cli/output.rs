@@ -55,6 +55,13 @@ pub fn fields(look: OutputStyle, fields: &Fields, except: &[&str], now: Timestam
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Fields(pub Vec<(String, Value)>);
 
+impl Fields {
+    /// The value of a field.
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.0.iter().find(|(field, _)| field == name).map(|(_, value)| value)
+    }
+}
+
 impl<'de> Deserialize<'de> for Fields {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct InOrder;
@@ -76,7 +83,7 @@ impl<'de> Deserialize<'de> for Fields {
 }
 
 /// One field's value: text without quotes, instants with their distance, the rest as JSON.
-fn value(name: &str, value: &Value, now: Timestamp) -> String {
+pub fn value(name: &str, value: &Value, now: Timestamp) -> String {
     match value {
         Value::String(text) => match text.parse::<Timestamp>() {
             Ok(at) if name.ends_with("_at") => format!("{at} ({})", when(at, now)),

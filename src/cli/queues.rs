@@ -8,8 +8,10 @@ use super::{
     history, operation,
     output::{self, OutputStyle},
     pages,
+    preview::Previewed,
     safe::line,
-    types::{Configure, Name, Put},
+    simulate,
+    types::{self, Configure, Name, Put},
 };
 use tidegate_api::{HeldJobs, QueueExplanation, QueueView, WorkerStatus};
 use tidegate_core::{job::Phase, time::Timestamp};
@@ -25,10 +27,12 @@ pub enum Command {
     Explain(Name),
     /// Show the last hour or day of a queue: jobs in and out, delays, depth.
     History(history::Show),
+    /// Run the recorded last hour of a queue again, as it is configured and with a change.
+    Simulate(Box<simulate::Args>),
     /// Create a queue, or replace all its settings.
-    Put(Put),
+    Put(Previewed<Put>),
     /// Change some of a queue's settings.
-    Patch(Configure),
+    Patch(Previewed<Configure>),
     /// Stop starting jobs from this queue until it is resumed; running jobs continue.
     Pause(Name),
     /// Start jobs from this queue again.
@@ -67,11 +71,15 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
         Command::Get(Name { name }) => {
             (client.get(&["queues", &name]).send().await?, ShownQueue::Whole)
         }
-        Command::Put(put) => (put.send(&client, "queues").await?, ShownQueue::Row),
-        Command::Patch(args) => (
-            client.patch(&["queues", &args.name]).json(&args.settings().await?).send().await?,
-            ShownQueue::Row,
-        ),
+        Command::Simulate(args) => return simulate::run(*args, &client, ctx).await,
+        Command::Put(args) => match types::put(&args, (&client, "queues"), ctx).await? {
+            Some(answer) => (answer, ShownQueue::Row),
+            None => return Ok(ExitCode::Ok),
+        },
+        Command::Patch(args) => match types::patch(&args, (&client, "queues"), ctx).await? {
+            Some(answer) => (answer, ShownQueue::Row),
+            None => return Ok(ExitCode::Ok),
+        },
         Command::Pause(Name { name }) => (
             client.post(&["queues", &name, "pause"]).send().await?,
             ShownQueue::Sentence(format!("{name} is paused; running jobs continue")),

@@ -12,6 +12,7 @@ use super::{
     history,
     output::{self, OutputStyle},
     pages,
+    preview::Previewed,
 };
 use tidegate_api::JobTypeView;
 
@@ -25,9 +26,9 @@ pub enum Command {
     /// Show the last hour or day of a type: jobs in and out, delays, depth.
     History(history::Show),
     /// Create a job type, or replace all its settings.
-    Put(Put),
+    Put(Previewed<Put>),
     /// Change some of a job type's settings.
-    Patch(Configure),
+    Patch(Previewed<Configure>),
     /// Delete a job type that has no live jobs.
     Delete(Name),
 }
@@ -78,15 +79,45 @@ impl Force {
 }
 
 impl Put {
-    /// The answer to a `PUT` of the settings of the named item below `kind`.
+    /// The request of the settings of the named item below `kind`.
     ///
     /// # Errors
     ///
-    /// The settings cannot be read; the server is unreachable or rejects the request.
-    pub async fn send(&self, client: &Client, kind: &str) -> anyhow::Result<ApiResponse> {
+    /// The settings cannot be read.
+    pub async fn request<'a>(&self, client: &'a Client, kind: &str) -> anyhow::Result<Request<'a>> {
         let request = self.force.applied(client.put(&[kind, &self.configure.name]));
-        Ok(request.json(&self.configure.settings().await?).send().await?)
+        Ok(request.json(&self.configure.settings().await?))
     }
+}
+
+/// Sets or changes the item of `kind` that the arguments name: the answer. None if that was a dry
+/// run, which is shown.
+///
+/// # Errors
+///
+/// The settings cannot be read; the server is unreachable or rejects the request.
+pub async fn put(
+    args: &Previewed<Put>,
+    (client, kind): (&Client, &str),
+    ctx: &Context,
+) -> anyhow::Result<Option<ApiResponse>> {
+    let request = args.settings.request(client, kind).await?;
+    args.mode.send(request, &[kind, &args.settings.configure.name], client, ctx).await
+}
+
+/// Changes some settings of an item, as [`put`] sets all.
+///
+/// # Errors
+///
+/// As [`put`].
+pub async fn patch(
+    args: &Previewed<Configure>,
+    (client, kind): (&Client, &str),
+    ctx: &Context,
+) -> anyhow::Result<Option<ApiResponse>> {
+    let Configure { name, .. } = &args.settings;
+    let request = client.patch(&[kind, name]).json(&args.settings.settings().await?);
+    args.mode.send(request, &[kind, name], client, ctx).await
 }
 
 impl Configure {
@@ -114,11 +145,14 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
         Command::List => return list(&client, ctx).await,
         Command::Get(Name { name }) => (client.get(&["job-types", &name]).send().await?, None),
         Command::History(show) => return history::show(&client, "job-types", &show, ctx).await,
-        Command::Put(put) => (put.send(&client, "job-types").await?, None),
-        Command::Patch(args) => (
-            client.patch(&["job-types", &args.name]).json(&args.settings().await?).send().await?,
-            None,
-        ),
+        Command::Put(args) => match put(&args, (&client, "job-types"), ctx).await? {
+            Some(answer) => (answer, None),
+            None => return Ok(ExitCode::Ok),
+        },
+        Command::Patch(args) => match patch(&args, (&client, "job-types"), ctx).await? {
+            Some(answer) => (answer, None),
+            None => return Ok(ExitCode::Ok),
+        },
         Command::Delete(Name { name }) => {
             (client.delete(&["job-types", &name]).send().await?, Some(name))
         }

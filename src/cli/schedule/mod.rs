@@ -12,7 +12,8 @@ use super::{
     client::Client,
     output::{self, OutputStyle},
     pages,
-    types::{Configure, Force, Name},
+    preview::{DryRun, Previewed},
+    types::{self, Configure, Force, Name},
 };
 use tidegate_api::{ScheduleView, ShortView};
 use tidegate_core::{
@@ -30,7 +31,7 @@ pub enum Command {
     /// Create a schedule, or replace all its settings.
     Put(Box<Put>),
     /// Change some of a schedule's settings.
-    Patch(Configure),
+    Patch(Previewed<Configure>),
     /// Show a schedule with its last and next occurrence.
     Get(Name),
     /// List schedules with their next occurrence.
@@ -76,6 +77,8 @@ pub struct Put {
     file: Option<PathBuf>,
     #[command(flatten)]
     force: Force,
+    #[command(flatten)]
+    mode: DryRun,
 }
 
 /// The rule of a schedule.
@@ -206,13 +209,17 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     let (answer, said) = match command {
         Command::List => return list(&client, ctx).await,
         Command::Put(args) => {
-            let request = args.force.applied(client.put(&["schedules", &args.name]));
-            (request.json(&args.settings().await?).send().await?, None)
+            let path = ["schedules", &args.name];
+            let request = args.force.applied(client.put(&path)).json(&args.settings().await?);
+            match args.mode.send(request, &path, &client, ctx).await? {
+                Some(answer) => (answer, None),
+                None => return Ok(ExitCode::Ok),
+            }
         }
-        Command::Patch(args) => (
-            client.patch(&["schedules", &args.name]).json(&args.settings().await?).send().await?,
-            None,
-        ),
+        Command::Patch(args) => match types::patch(&args, (&client, "schedules"), ctx).await? {
+            Some(answer) => (answer, None),
+            None => return Ok(ExitCode::Ok),
+        },
         Command::Get(Name { name }) => (client.get(&["schedules", &name]).send().await?, None),
         Command::Delete(Name { name }) => {
             (client.delete(&["schedules", &name]).send().await?, Some(format!("{name} is deleted")))

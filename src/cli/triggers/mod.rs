@@ -31,7 +31,7 @@ pub enum Command {
     Put(Put),
     /// Delete a trigger; its dead letters stay.
     Delete(Name),
-    /// Apply a rule to sample events without a server.
+    /// Apply a rule, or with `--file` a trigger of the server, to sample events; nothing is done.
     Test(trial::Args),
 }
 
@@ -48,7 +48,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     let (answer, deleted) = match command {
         Command::List => return list(&client, ctx).await,
         Command::Get(Name { name }) => (client.get(&["triggers", &name]).send().await?, None),
-        Command::Put(put) => (put.send(&client, "triggers").await?, None),
+        Command::Put(put) => (put.request(&client, "triggers").await?.send().await?, None),
         Command::Delete(Name { name }) => {
             (client.delete(&["triggers", &name]).send().await?, Some(name))
         }

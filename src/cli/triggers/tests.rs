@@ -141,3 +141,34 @@ async fn triggers_are_put_listed_and_deleted() {
     assert_eq!(seen[1].line(), "DELETE /v1/triggers/orders");
     insta::assert_snapshot!(server.run(&["trigger", "list"]).await.1);
 }
+
+#[tokio::test]
+async fn a_trigger_of_the_server_is_tested_with_a_file() {
+    let server = FakeServer::answering(|seen| match seen.body["id"].as_str() {
+        Some("1") => (200, json!({"action": "enqueued", "job": {"type": "ship", "id": "ev-1"}})),
+        Some("2") => (200, json!({"action": "unmatched"})),
+        _ => (200, json!({"action": "dead_lettered", "reason": "priority: must be a number"})),
+    })
+    .await;
+    let list = json!([event("1", &json!({"kind": "paid"})), event("2", &json!({}))]);
+    let events = file(&list.to_string());
+    let path = events.path().to_str().unwrap();
+    let (code, out) = server.run(&["trigger", "test", "orders", "--file", path]).await;
+    assert_eq!(code, ExitCode::Ok);
+    let lines: Vec<Vec<&str>> =
+        out.lines().map(|line| line.split_whitespace().take(3).collect()).collect();
+    let table =
+        [["event", "type", "action"], ["1", "order", "enqueued"], ["2", "order", "unmatched"]];
+    assert_eq!(lines, table);
+    let seen = server.seen();
+    assert_eq!(seen[0].line(), "POST /v1/triggers/orders/test");
+    assert_eq!(seen[0].body, list[0]);
+
+    let third = file(&event("3", &json!({})).to_string());
+    let third = third.path().to_str().unwrap();
+    let two = ["trigger", "test", "orders", "--file", path, "--file", third, "--json"];
+    let (code, out) = server.run(&two).await;
+    let outcome: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &outcome["ok"]), (ExitCode::Refused, &json!(false)));
+    assert_eq!(outcome["events"][2]["reason"], "priority: must be a number");
+}

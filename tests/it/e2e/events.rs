@@ -93,6 +93,33 @@ async fn a_push_carries_its_correlation_key_and_awaits_the_result() {
 }
 
 #[tokio::test]
+async fn a_trigger_is_tested_and_its_job_names_it() {
+    let tide = Tidegate::start().await;
+    tide.job_type("ask", json!({})).await;
+    put_triggers(&tide).await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("events.json");
+    std::fs::write(&file, json!([order(1), answer("o-1", 1)]).to_string()).unwrap();
+    let file = file.to_str().unwrap();
+    let test = ["trigger", "test", "orders", "--file", file, "--json"];
+    let tested: Value = serde_json::from_str(&tide.cli(&test).await.ok()).unwrap();
+    let tested_events = tested["events"].as_array().unwrap();
+    let actions: Vec<_> = tested_events.iter().map(|of| &of["action"]).collect();
+    assert_eq!(actions, ["enqueued", "unmatched"]);
+    assert_eq!(tide.get("/v1/jobs").await.is(200)["jobs"], json!([]), "nothing is done");
+    assert_eq!(tide.cli(&["trigger", "test", "none", "--file", file]).await.code, Some(4));
+
+    let body = order(1).to_string();
+    let event = tide.send(Method::POST, "/v1/events", &STRUCTURED, body).await.is(200);
+    let id = event["outcomes"][0]["job"].as_str().unwrap().to_owned();
+    assert_eq!(tested["events"][0]["job"]["id"], json!(id), "the job of the test");
+    let origin = json!({"trigger": "orders", "event": "1", "source": "/shop"});
+    assert_eq!(tide.job(&id).await["origin"], origin);
+    let shown = tide.cli(&["jobs", "get", &id]).await.ok();
+    assert!(shown.contains("trigger orders, event 1 of /shop"), "{shown}");
+}
+
+#[tokio::test]
 async fn a_job_of_an_event_tells_its_worker_how_far_round_it_is() {
     let tide = Tidegate::start().await;
     let target = Target::start(|_| async { StatusCode::OK }).await;

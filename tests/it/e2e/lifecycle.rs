@@ -225,6 +225,35 @@ async fn flags_win_over_the_environment_and_that_over_the_file() {
 }
 
 #[tokio::test]
+async fn a_dry_run_lists_what_would_change() {
+    let tide = Tidegate::start().await;
+    tide.queue("q", json!({"concurrency": 3})).await;
+    tide.job_type("t", json!({"queue": "q"})).await;
+    let before = tide.get("/v1/queues/q").await.is(200);
+    let dry = async |command: &[&str]| tide.cli(&[command, &["--dry-run"]].concat()).await;
+    let shown = dry(&["queues", "patch", "q", "--config", "{\"concurrency\": 5}"]).await.ok();
+    let rows: Vec<Vec<&str>> =
+        shown.lines().skip(2).map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows, [["setting", "now", "then"], ["concurrency", "3", "5"]], "{shown}");
+    let put = ["queues", "put", "q", "--config", "{\"concurrency\": 3}"];
+    assert_eq!(dry(&put).await.ok(), "q would stay as it is\n");
+    let new = dry(&["types", "put", "new", "--config", "{\"max_attempts\": 7}"]).await.ok();
+    assert!(new.starts_with("new would be created:\n"), "{new}");
+    let patch = ["types", "patch", "t", "--config", "{\"queue\": \"none\"}"];
+    assert_eq!(dry(&patch).await.code, Some(4));
+    let put = ["schedule", "put", "s", "--type", "t", "--cron", "0 3 * * *"];
+    assert!(dry(&put).await.ok().starts_with("s would be created:\n"));
+    assert_eq!(tide.cli(&["schedule", "get", "s"]).await.code, Some(4), "nothing was stored");
+    tide.cli(&put).await.ok();
+    let shown =
+        dry(&["schedule", "patch", "s", "--config", "{\"cron\": \"0 4 * * *\"}"]).await.ok();
+    assert!(shown.contains("0 3 * * *") && shown.contains("next"), "{shown}");
+    let queue = tide.get("/v1/queues/q").await.is(200);
+    assert_eq!((&queue["concurrency"], &queue["version"]), (&json!(3), &before["version"]));
+    assert_eq!(tide.get("/v1/job-types/new").await.status, 404);
+}
+
+#[tokio::test]
 async fn commands_show_what_the_server_says() {
     let tide = Tidegate::start().await;
     tide.job_type("t", json!({})).await;

@@ -74,3 +74,37 @@ async fn a_trace_of_a_live_queue_is_simulated_and_agrees_with_it() {
     assert!(std::fs::read_to_string(picture).unwrap().contains("what the queue really did"));
     assert_eq!(tide.cli(&["plugin", "trace", "missing"]).await.code, Some(4));
 }
+
+#[tokio::test]
+async fn a_queue_is_simulated_with_a_change_by_a_command() {
+    let tide = Tidegate::start().await;
+    tide.queue("q", json!({"concurrency": 3})).await;
+    tide.job_type("t", json!({"queue": "q", "attributes": {"region": "/region"}})).await;
+    assert_eq!(tide.cli(&["queues", "simulate", "q"]).await.code, Some(1), "nothing was recorded");
+    for region in ["east", "north", "east", "east"] {
+        tide.enqueue(json!({"type": "t", "data": {"region": region}})).await;
+    }
+    for _ in 0..4 {
+        let lease = tide.lease_one("t").await;
+        tide.report(&lease, "succeeded").await.is(200);
+    }
+    let change = ["--limit", "1", "--rate", "2/1s", "--order", "priority", "--by", "region"];
+    let simulate = [&["queues", "simulate", "q"][..], &change].concat();
+    let shown = tide.cli(&simulate).await.ok();
+    let row = |name: &str| -> Vec<&str> {
+        let line = shown.lines().find(|line| line.starts_with(name));
+        line.unwrap_or_else(|| panic!("{name} in {shown}")).split_whitespace().collect()
+    };
+    assert!(shown.starts_with("4 jobs, "), "{shown}");
+    assert_eq!(row("limit "), ["limit", "3", "3", "1"]);
+    assert_eq!(row("finished"), ["finished", "4", "4", "4"]);
+    assert_eq!(row("east")[1], "3", "{shown}");
+    let json = tide.cli(&[&simulate[..], &["--json"]].concat()).await.ok();
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let ended = json["changed"]["drained_after_seconds"].as_f64().unwrap();
+    assert!(ended >= 1.0, "two start in a second: {json}");
+    let unknown = tide.cli(&["queues", "simulate", "q", "--limit", "none=3"]).await;
+    assert_eq!(unknown.code, Some(2));
+    let queue = tide.get("/v1/queues/q").await.is(200);
+    assert_eq!((&queue["concurrency"], &queue["constraints"]), (&json!(3), &json!([])));
+}
