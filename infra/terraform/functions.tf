@@ -140,6 +140,12 @@ locals {
     },
     { sid = "DoctorObjects", actions = local.change_objects, resources = ["${local.objects}doctor/*"] },
   ]
+  # The secret of the console as a client of the identity provider.
+  client_secret = var.oidc_client_secret_parameter == "" ? [] : [{
+    sid       = "ClientSecret"
+    actions   = ["ssm:GetParameter"]
+    resources = ["arn:${data.aws_partition.here.partition}:ssm:${local.arn_of_account}:parameter${var.oidc_client_secret_parameter}"]
+  }]
   targets = {
     SqsTargets      = { action = "sqs:SendMessage", arns = var.sqs_target_arns }
     SnsTargets      = { action = "sns:Publish", arns = var.sns_target_arns }
@@ -156,8 +162,23 @@ module "enqueue" {
   memory      = var.enqueue_memory
   timeout     = 75
   reserved    = var.enqueue_reserved_concurrency
-  environment = { TIDEGATE_ADMIN_TOKEN = var.admin_token }
-  may         = local.doctor
+  environment = {
+    TIDEGATE_ADMIN_TOKEN                   = var.admin_token
+    TIDEGATE_PUBLIC_URL                    = var.public_url
+    TIDEGATE_CONSOLE__TITLE                = var.console_title
+    TIDEGATE_CONSOLE__READ_ONLY            = tostring(var.console_read_only)
+    TIDEGATE_CONSOLE__PAGE_URL             = var.console_page_url
+    TIDEGATE_CONSOLE__TRACE_URL            = var.console_trace_url
+    TIDEGATE_CONSOLE__SERVERS              = join(",", var.console_servers)
+    TIDEGATE_JWT__JWKS_URL                 = var.jwt_jwks_url
+    TIDEGATE_JWT__ISSUER                   = var.jwt_issuer
+    TIDEGATE_JWT__AUDIENCE                 = var.jwt_audience
+    TIDEGATE_JWT__SCOPE_CLAIM              = var.jwt_scope_claim
+    TIDEGATE_OIDC__CLIENT_ID               = var.oidc_client_id
+    TIDEGATE_OIDC__CLIENT_SECRET_PARAMETER = var.oidc_client_secret_parameter
+    TIDEGATE_OIDC__SCOPES                  = var.oidc_scopes
+  }
+  may = concat(local.doctor, local.client_secret)
 }
 
 module "plugins" {
@@ -200,6 +221,18 @@ resource "aws_lambda_function_url" "enqueue" {
   invoke_mode        = "BUFFERED"
   lifecycle {
     replace_triggered_by = [terraform_data.function["enqueue"]]
+    precondition {
+      condition     = length(distinct([for text in [var.jwt_jwks_url, var.jwt_issuer, var.jwt_audience] : text == ""])) == 1
+      error_message = "jwt_jwks_url, jwt_issuer and jwt_audience need each other."
+    }
+    precondition {
+      condition     = var.oidc_client_id == "" || (var.jwt_jwks_url != "" && var.public_url != "")
+      error_message = "oidc_client_id needs jwt_jwks_url, jwt_issuer, jwt_audience and public_url."
+    }
+    precondition {
+      condition     = var.oidc_client_secret_parameter == "" || var.oidc_client_id != ""
+      error_message = "oidc_client_secret_parameter needs oidc_client_id."
+    }
   }
 }
 

@@ -78,10 +78,68 @@ variable "private_targets" {
 variable "public_url" {
   type        = string
   default     = ""
-  description = "Start of callback URLs, for a domain in front of the function URL."
+  description = "Start of callback URLs, for a domain in front of the function URL. A sign-in (oidc_client_id) needs it in any case."
   validation {
     condition     = can(regex("^$|^https?://.+", var.public_url))
     error_message = "public_url must start with https:// or http://, or be empty."
+  }
+}
+
+variable "jwt_jwks_url" {
+  type        = string
+  default     = ""
+  description = "URL of the public keys of an identity provider whose signed tokens the API accepts, too; with jwt_issuer and jwt_audience."
+  validation {
+    condition     = can(regex("^$|^https://.+", var.jwt_jwks_url))
+    error_message = "jwt_jwks_url must start with https://, or be empty."
+  }
+}
+
+variable "jwt_issuer" {
+  type        = string
+  default     = ""
+  description = "Required `iss` of these tokens."
+}
+
+variable "jwt_audience" {
+  type        = string
+  default     = ""
+  description = "Required `aud` of these tokens, alone or among others."
+}
+
+variable "jwt_scope_claim" {
+  type        = string
+  default     = "scope"
+  description = "The claim with the scopes of these tokens; if it is missing, `scp` is used."
+  validation {
+    condition     = var.jwt_scope_claim != ""
+    error_message = "jwt_scope_claim must name a claim."
+  }
+}
+
+variable "oidc_client_id" {
+  type        = string
+  default     = ""
+  description = "The console's client id at that provider, with which users sign in. Register public_url and /console/callback as its redirect URI."
+}
+
+variable "oidc_client_secret_parameter" {
+  type        = string
+  default     = ""
+  description = "Name of a SecureString parameter of Systems Manager, with the secret of this client; empty if it has none."
+  validation {
+    condition     = can(regex("^$|^(/[A-Za-z0-9_.-]+)+$", var.oidc_client_secret_parameter))
+    error_message = "oidc_client_secret_parameter must be a name with a leading slash, such as /tidegate/console, or empty."
+  }
+}
+
+variable "oidc_scopes" {
+  type        = string
+  default     = "openid"
+  description = "The scopes that a sign-in requests, with spaces between them: openid, and those with which the provider puts jwt_audience and the scopes of the API into the token."
+  validation {
+    condition     = contains(split(" ", var.oidc_scopes), "openid")
+    error_message = "oidc_scopes must have the scope openid."
   }
 }
 
@@ -107,6 +165,48 @@ variable "lambda_target_arns" {
   type        = list(string)
   default     = []
   description = "Functions that jobs may be delivered to."
+}
+
+variable "console_title" {
+  type        = string
+  default     = "tidegate"
+  description = "Title of the console."
+  validation {
+    condition     = length(var.console_title) >= 1 && length(var.console_title) <= 100
+    error_message = "console_title must have 1 to 100 characters."
+  }
+}
+
+variable "console_read_only" {
+  type        = bool
+  default     = false
+  description = "Whether the console offers no changes. Tokens keep their scopes."
+}
+
+variable "console_page_url" {
+  type        = string
+  default     = ""
+  description = "A page of your own, embedded in the console's first page."
+  validation {
+    condition     = can(regex("^$|^https?://.+", var.console_page_url))
+    error_message = "console_page_url must start with https:// or http://, or be empty."
+  }
+}
+
+variable "console_trace_url" {
+  type        = string
+  default     = ""
+  description = "URL of a job's trace, with {trace_id} in place of the id; empty for no link."
+  validation {
+    condition     = can(regex("^$|^https?://.*\\{trace_id\\}.*$", var.console_trace_url))
+    error_message = "console_trace_url must be a URL that contains {trace_id}, or be empty."
+  }
+}
+
+variable "console_servers" {
+  type        = list(string)
+  default     = []
+  description = "Consoles of other servers to link to, as eu=https://eu.example."
 }
 
 variable "max_data_bytes" {

@@ -11,6 +11,6 @@ async fn main() -> Result<(), lambda_http::Error> {
     let settings = CloudSettings::from_vars(std::env::vars())?;
     let metrics = lambda::observe(&settings);
     let server = lambda::open(&settings).await?.start().await?;
-    let routes = lambda::router(server, (&settings).into(), metrics).await;
+    let routes = lambda::router(server, lambda::api(&settings).await?, metrics).await;
     lambda_http::run(routes.map_request(gateway::from_gateway)).await
 }

@@ -82,3 +82,59 @@ run "bad_values_are_refused" {
     var.kms_key_arn,
   ]
 }
+
+run "users_sign_in_at_a_provider" {
+  command = plan
+  variables {
+    public_url                   = "https://jobs.example"
+    jwt_jwks_url                 = "https://id.example/keys"
+    jwt_issuer                   = "https://id.example"
+    jwt_audience                 = "jobs"
+    oidc_client_id               = "console"
+    oidc_client_secret_parameter = "/tidegate/console"
+    oidc_scopes                  = "openid jobs"
+    console_trace_url            = "https://traces.example/{trace_id}"
+    console_servers              = ["eu=https://eu.example", "us=https://us.example"]
+  }
+  assert {
+    condition     = local.client_secret[0].actions == ["ssm:GetParameter"] && endswith(local.client_secret[0].resources[0], ":parameter/tidegate/console")
+    error_message = "The API may read the secret of its client."
+  }
+}
+
+run "a_sign_in_without_its_provider_is_refused" {
+  command = plan
+  variables {
+    oidc_client_id = "console"
+  }
+  expect_failures = [aws_lambda_function_url.enqueue]
+}
+
+run "a_provider_without_its_audience_is_refused" {
+  command = plan
+  variables {
+    jwt_jwks_url = "https://id.example/keys"
+    jwt_issuer   = "https://id.example"
+  }
+  expect_failures = [aws_lambda_function_url.enqueue]
+}
+
+run "bad_settings_of_the_console_are_refused" {
+  command = plan
+  variables {
+    console_title                = ""
+    console_page_url             = "javascript:alert(1)"
+    console_trace_url            = "https://traces.example/"
+    jwt_jwks_url                 = "http://id.example/keys"
+    oidc_client_secret_parameter = "secret"
+    oidc_scopes                  = "profile"
+  }
+  expect_failures = [
+    var.console_title,
+    var.console_page_url,
+    var.console_trace_url,
+    var.jwt_jwks_url,
+    var.oidc_client_secret_parameter,
+    var.oidc_scopes,
+  ]
+}

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use super::settings::CloudSettings;
 use crate::telemetry::function::Metrics;
 use crate::{
-    auth::{Anonymous, BuiltIn, TokenItem},
+    auth::{Anonymous, BuiltIn, JwtAuthenticator, TokenItem, oidc::SignIn},
     dashboard::ConsoleOptions,
     handlers::{self, ApiOptions},
     runtime::Server,
@@ -58,8 +58,13 @@ pub struct ApiFunction {
     pub console: ConsoleOptions,
     /// The settings, as `GET /v1/settings` shows them.
     pub settings: Vec<SettingView>,
+    /// The identity provider whose tokens are accepted, too.
+    pub jwt: Option<Arc<JwtAuthenticator>>,
+    /// Signs users in to the console at that provider.
+    pub sign_in: Option<Arc<SignIn>>,
 }
 
+/// Without an identity provider, which [`api`](super::api) adds.
 impl From<&CloudSettings> for ApiFunction {
     fn from(settings: &CloudSettings) -> Self {
         Self {
@@ -67,16 +72,18 @@ impl From<&CloudSettings> for ApiFunction {
             first_token: settings.first_token.clone(),
             console: ConsoleOptions::from(&settings.console),
             settings: settings.described(),
+            ..Self::default()
         }
     }
 }
 
-/// The whole API of a serverless `server`. Every request needs a token: a stored one, or the first.
-/// The API answers 503 while the stored tokens cannot be read.
+/// The whole API of a serverless `server`. Every request needs a token: a stored one, the first, or
+/// one of the identity provider. The API answers 503 while the stored tokens cannot be read.
 pub async fn router(server: Server, function: ApiFunction, metrics: Metrics) -> Router {
-    let ApiFunction { max_data_bytes, first_token: first, console, settings } = function;
+    let ApiFunction { max_data_bytes, first_token: first, console, settings, jwt, sign_in } =
+        function;
     let clock = Arc::clone(&server.engine().ports().clock);
-    let auth = Arc::new(BuiltIn::new(None, Anonymous::Refused, clock));
+    let auth = Arc::new(BuiltIn::new(jwt, Anonymous::Refused, clock));
     let (updated, initial) = (Arc::clone(&auth), first.clone());
     server.watch_tokens(move |tokens| {
         updated.set_tokens(tokens.into_iter().chain(first.clone()).collect());
@@ -92,7 +99,7 @@ pub async fn router(server: Server, function: ApiFunction, metrics: Metrics) -> 
         body_timeout: Duration::from_secs(30),
         max_data_bytes,
         console,
-        sign_in: None,
+        sign_in,
         settings,
         log_traffic: false,
         // Encryption is configured where the function's URL is created.

@@ -34,7 +34,7 @@ pub use event::{Failures, SqsEvent};
 pub use handlers::{deliver, handle_dead_letter, tick};
 pub use http::{ApiFunction, router, strip_stage_prefix};
 pub use ingest::Ingest;
-pub use open::{DeploymentOpenError, deadline, open, open_to_deliver};
+pub use open::{DeploymentOpenError, api, deadline, open, open_to_deliver};
 pub use redelivery::Redelivery;
 pub use settings::CloudSettings;
 pub use sweep::{Maintenance, SweepFailed};

@@ -8,10 +8,13 @@ use object_store::{ObjectStore, memory::InMemory, prefix::PrefixStore};
 
 use super::{
     doctor::CloudHealthCheck,
-    http::MAX_ANSWER_BYTES,
+    http::{ApiFunction, MAX_ANSWER_BYTES},
     settings::{CloudSettings, KeyLocation},
 };
-use crate::runtime::{Builder, Options, Server};
+use crate::{
+    auth::{JwtAuthenticator, oidc::SignIn},
+    runtime::{Builder, Options, Server},
+};
 use tidegate_backends::{
     aws::{self, AwsTarget, Calls, ParameterError, ParameterStore, SdkConfig},
     dynamodb::{DynamoStore, TickRequests, sdk::SdkTable},
@@ -24,7 +27,7 @@ use tidegate_backends::{
 };
 use tidegate_core::{
     port::{
-        WorkQueue,
+        Clock, WorkQueue,
         job_store::SharedStore,
         policy::{Fault, NoPolicy},
         target::{Request, Response, Target, TargetError},
@@ -62,6 +65,12 @@ pub enum DeploymentOpenError {
     /// The HTTP client for push delivery cannot start.
     #[error("the HTTP client for push delivery cannot start")]
     Target(#[source] TargetError),
+    /// The HTTP client for the identity provider cannot start.
+    #[error("the HTTP client for the identity provider cannot start")]
+    Provider(#[source] TargetError),
+    /// The parameter has no secret of a client.
+    #[error("the value of the parameter {0} must have 1 to 1024 bytes")]
+    ClientSecret(String),
 }
 
 /// A serverless server with these `settings` that delivers nothing. It has no clients for targets.
@@ -84,6 +93,33 @@ pub async fn open_to_deliver(settings: &CloudSettings) -> Result<Builder, Deploy
         Ok(Arc::new(AwsTarget::new(config, Arc::new(http))))
     };
     open_with(settings, target).await
+}
+
+/// The options of a function with the API, with the identity provider that `settings` name. The
+/// provider is not called yet.
+///
+/// # Errors
+///
+/// [`DeploymentOpenError`] if the secret of the console as a client cannot be read.
+pub async fn api(settings: &CloudSettings) -> Result<ApiFunction, DeploymentOpenError> {
+    let function = ApiFunction::from(settings);
+    if settings.jwt.jwks_url.is_none() {
+        return Ok(function);
+    }
+    let mut oidc = settings.oidc.clone();
+    if let Some(name) = &settings.client_secret_parameter {
+        let secret = ParameterStore::from_env(Calls::new()?).read(name).await?;
+        oidc.client_secret = Some(secret);
+        oidc.validate(&settings.jwt)
+            .map_err(|_| DeploymentOpenError::ClientSecret(name.clone()))?;
+    }
+    let http = || HttpTarget::new(settings.guard()).map_err(DeploymentOpenError::Provider);
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let jwt = JwtAuthenticator::new(&settings.jwt, http()?, Arc::clone(&clock)).map(Arc::new);
+    let public_url = settings.public_url.clone().unwrap_or_default();
+    let entropy = Arc::new(SystemEntropy);
+    let sign_in = SignIn::new(&oidc, &public_url, jwt.clone(), http()?, clock, entropy);
+    Ok(ApiFunction { jwt, sign_in: sign_in.map(Arc::new), ..function })
 }
 
 /// The target of a server that delivers nothing.

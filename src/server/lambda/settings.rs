@@ -1,21 +1,34 @@
 //! The settings of the functions: their environment variables, read once.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet, HashMap},
     time::Duration,
 };
 
 use tracing::level_filters::LevelFilter;
 
-use crate::{auth::TokenItem, settings};
+use crate::{
+    auth::TokenItem,
+    settings::{self, check_confidential},
+};
 use serde_json::{Value, json};
 use tidegate_api::SettingView;
 use tidegate_backends::{http::Guard, sealed::Keys, sqs::SqsQueues};
 use tidegate_core::validate::AllowedHosts;
 use tidegate_engine::Rules;
+use url::Url;
 
 use super::http::MAX_DATA_BYTES;
 
+const JWKS_URL: &str = "TIDEGATE_JWT__JWKS_URL";
+const ISSUER: &str = "TIDEGATE_JWT__ISSUER";
+const AUDIENCE: &str = "TIDEGATE_JWT__AUDIENCE";
+const SCOPE_CLAIM: &str = "TIDEGATE_JWT__SCOPE_CLAIM";
+const CLIENT_ID: &str = "TIDEGATE_OIDC__CLIENT_ID";
+const CLIENT_SECRET: &str = "TIDEGATE_OIDC__CLIENT_SECRET";
+const SECRET_PARAMETER: &str = "TIDEGATE_OIDC__CLIENT_SECRET_PARAMETER";
+const OIDC_SCOPES: &str = "TIDEGATE_OIDC__SCOPES";
 /// What the variable with the keys must be.
 const BAD_KEYS: &str = "must be 1 to 10 keys of 32 random bytes in base64, separated by commas";
 /// Most shards of a queue. Every tick of a queue reads all of them.
@@ -58,8 +71,14 @@ pub struct CloudSettings {
     pub metrics_namespace: Option<String>,
     /// Over how many partitions of the table the waiting jobs of each queue and type are spread.
     pub shards: u8,
-    /// The options of the console, without other servers.
+    /// The options of the console.
     pub console: settings::Console,
+    /// The identity provider whose tokens the API accepts, too.
+    pub jwt: settings::Jwt,
+    /// The console as a client of that provider. Its secret may be in the parameter below.
+    pub oidc: settings::Oidc,
+    /// The name of the parameter with the client's secret, a `SecureString` of Systems Manager.
+    pub client_secret_parameter: Option<String>,
     /// The variables that are set.
     given: BTreeSet<String>,
     /// How much memory concurrent deliveries may take, in bytes: two fifths of the function's.
@@ -83,7 +102,7 @@ pub struct BadVariable {
     /// The name of the variable.
     pub variable: &'static str,
     /// What is wrong with it.
-    pub problem: &'static str,
+    pub problem: Cow<'static, str>,
 }
 
 impl CloudSettings {
@@ -155,6 +174,9 @@ impl CloudSettings {
                 })?
                 .unwrap_or(1),
             console: vars.console()?,
+            jwt: vars.jwt()?,
+            oidc: vars.oidc()?,
+            client_secret_parameter: vars.text(SECRET_PARAMETER).map(str::to_owned),
             given: vars.0.keys().cloned().collect(),
             delivery_bytes: vars.parsed(
                 "AWS_LAMBDA_FUNCTION_MEMORY_SIZE",
@@ -173,7 +195,7 @@ impl CloudSettings {
         if self.public_url.is_some() {
             Ok(self)
         } else {
-            Err(BadVariable { variable: "TIDEGATE_PUBLIC_URL", problem: "is not set" })
+            Err(bad("TIDEGATE_PUBLIC_URL", "is not set"))
         }
     }
 
@@ -187,7 +209,9 @@ impl CloudSettings {
     /// are not shown.
     pub fn described(&self) -> Vec<SettingView> {
         let secret = |is_set: bool| if is_set { json!("***") } else { Value::Null };
-        let settings::Console { title, page_url, read_only, trace_url, .. } = &self.console;
+        let settings::Console { title, page_url, read_only, trace_url, servers } = &self.console;
+        let settings::Jwt { jwks_url, issuer, audience, scope_claim } = &self.jwt;
+        let settings::Oidc { client_id, client_secret, scopes } = &self.oidc;
         let keys = match &self.keys {
             KeyLocation::Given(_) => ("TIDEGATE_ENCRYPTION_KEY", secret(true)),
             KeyLocation::Parameter(name) => ("TIDEGATE_ENCRYPTION_KEY_PARAMETER", json!(name)),
@@ -255,6 +279,19 @@ impl CloudSettings {
             ("TIDEGATE_CONSOLE__PAGE_URL", json!(page_url), "A page of your own in the console."),
             ("TIDEGATE_CONSOLE__READ_ONLY", json!(read_only), "Offer no changes in the console."),
             ("TIDEGATE_CONSOLE__TRACE_URL", json!(trace_url), "URL of a job's trace."),
+            ("TIDEGATE_CONSOLE__SERVERS", json!(servers), "Consoles of other servers."),
+            (JWKS_URL, json!(jwks_url), "URL of the public keys of an identity provider."),
+            (ISSUER, json!(issuer), "Required `iss` of its tokens."),
+            (AUDIENCE, json!(audience), "Required `aud` of its tokens."),
+            (SCOPE_CLAIM, json!(scope_claim), "The claim with the scopes of its tokens."),
+            (CLIENT_ID, json!(client_id), "The console's client id at the identity provider."),
+            (CLIENT_SECRET, secret(client_secret.is_some()), "The secret of this client."),
+            (
+                SECRET_PARAMETER,
+                json!(self.client_secret_parameter),
+                "The parameter with that secret.",
+            ),
+            (OIDC_SCOPES, json!(scopes), "The scopes that a sign-in requests."),
         ];
         let one = |(name, value, about): (&str, Value, &str)| SettingView {
             name: name.into(),
@@ -281,6 +318,39 @@ impl CloudSettings {
     }
 }
 
+fn bad(variable: &'static str, problem: impl Into<Cow<'static, str>>) -> BadVariable {
+    BadVariable { variable, problem: problem.into() }
+}
+
+/// The fault of a setting as that of its variable.
+fn of_setting(fault: settings::Fault) -> BadVariable {
+    let variable = match fault.setting {
+        "console.title" => "TIDEGATE_CONSOLE__TITLE",
+        "console.page_url" => "TIDEGATE_CONSOLE__PAGE_URL",
+        "console.trace_url" => "TIDEGATE_CONSOLE__TRACE_URL",
+        "console.servers" => "TIDEGATE_CONSOLE__SERVERS",
+        "public_url" => "TIDEGATE_PUBLIC_URL",
+        "jwt.jwks_url" => JWKS_URL,
+        "jwt.issuer" => ISSUER,
+        "jwt.audience" => AUDIENCE,
+        "jwt.scope_claim" => SCOPE_CLAIM,
+        "oidc.client_secret" => CLIENT_SECRET,
+        "oidc.scopes" => OIDC_SCOPES,
+        _ => CLIENT_ID,
+    };
+    bad(variable, fault.problem)
+}
+
+/// Servers by name: `eu=https://eu.example,us=https://us.example`.
+fn servers(text: &str) -> Option<BTreeMap<String, Url>> {
+    let server = |entry: &str| {
+        let (name, url) = entry.split_once('=')?;
+        let name = Some(name.trim()).filter(|name| !name.is_empty())?;
+        Some((name.to_owned(), url.trim().parse().ok()?))
+    };
+    text.split(',').map(server).collect()
+}
+
 /// The environment variables that are set and not empty.
 struct Variables(HashMap<String, String>);
 
@@ -291,7 +361,7 @@ impl Variables {
 
     fn required(&self, variable: &'static str) -> Result<String, BadVariable> {
         let text = self.text(variable);
-        text.map(str::to_owned).ok_or(BadVariable { variable, problem: "is not set" })
+        text.map(str::to_owned).ok_or_else(|| bad(variable, "is not set"))
     }
 
     /// The URLs in a variable, separated by commas.
@@ -309,7 +379,7 @@ impl Variables {
         if url.starts_with("http") {
             Ok(url)
         } else {
-            Err(BadVariable { variable, problem: "must be the URL of a queue" })
+            Err(bad(variable, "must be the URL of a queue"))
         }
     }
 
@@ -326,25 +396,60 @@ impl Variables {
                 })?
                 .unwrap_or_default(),
             trace_url: self.text("TIDEGATE_CONSOLE__TRACE_URL").map(str::to_owned),
-            ..default
+            servers: self
+                .parsed(
+                    "TIDEGATE_CONSOLE__SERVERS",
+                    "must be names and URLs of servers, as eu=https://eu.example,us=...",
+                    servers,
+                )?
+                .unwrap_or_default(),
         };
-        match console.validate() {
-            Ok(()) => Ok(console),
-            Err(fault) => Err(match fault.setting {
-                "console.title" => BadVariable {
-                    variable: "TIDEGATE_CONSOLE__TITLE",
-                    problem: "must have at most 100 characters",
-                },
-                "console.page_url" => BadVariable {
-                    variable: "TIDEGATE_CONSOLE__PAGE_URL",
-                    problem: "must begin with http:// or https://, without a user",
-                },
-                _ => BadVariable {
-                    variable: "TIDEGATE_CONSOLE__TRACE_URL",
-                    problem: "must be a URL that contains {trace_id}",
-                },
-            }),
+        console.validate().map_err(of_setting)?;
+        Ok(console)
+    }
+
+    /// The identity provider.
+    fn jwt(&self) -> Result<settings::Jwt, BadVariable> {
+        let text = |variable: &str| self.text(variable).map(str::to_owned);
+        let default = settings::Jwt::default();
+        let jwt = settings::Jwt {
+            jwks_url: self.parsed(JWKS_URL, "must be a URL", |text| text.parse().ok())?,
+            issuer: text(ISSUER),
+            audience: text(AUDIENCE),
+            scope_claim: text(SCOPE_CLAIM).unwrap_or(default.scope_claim),
+        };
+        jwt.validate().map_err(of_setting)?;
+        Ok(jwt)
+    }
+
+    /// The console as a client of the identity provider.
+    fn oidc(&self) -> Result<settings::Oidc, BadVariable> {
+        let text = |variable: &str| self.text(variable).map(str::to_owned);
+        let (jwt, default) = (self.jwt()?, settings::Oidc::default());
+        let oidc = settings::Oidc {
+            client_id: text(CLIENT_ID),
+            client_secret: text(CLIENT_SECRET),
+            scopes: text(OIDC_SCOPES).unwrap_or(default.scopes),
+        };
+        oidc.validate(&jwt).map_err(of_setting)?;
+        let has_parameter = self.text(SECRET_PARAMETER).is_some();
+        if has_parameter && oidc.client_secret.is_some() {
+            return Err(bad(SECRET_PARAMETER, "must not be set with the secret itself"));
         }
+        if oidc.client_id.is_none() {
+            return if has_parameter {
+                Err(bad(SECRET_PARAMETER, "must not be set without TIDEGATE_OIDC__CLIENT_ID"))
+            } else {
+                Ok(oidc)
+            };
+        }
+        let public_url =
+            self.parsed("TIDEGATE_PUBLIC_URL", "must be a URL", |url| url.parse().ok());
+        let Some(public_url) = public_url? else {
+            return Err(bad("TIDEGATE_PUBLIC_URL", "must be set with TIDEGATE_OIDC__CLIENT_ID"));
+        };
+        check_confidential(Some(&public_url), &jwt).map_err(of_setting)?;
+        Ok(oidc)
     }
 
     /// The keys, or the parameter that has them.
@@ -354,11 +459,10 @@ impl Variables {
         match (keys, self.text(parameter)) {
             (Some(keys), None) => Ok(KeyLocation::Given(keys)),
             (None, Some(name)) => Ok(KeyLocation::Parameter(name.to_owned())),
-            (None, None) => Err(BadVariable { variable: given, problem: "is not set" }),
-            (Some(_), Some(_)) => Err(BadVariable {
-                variable: parameter,
-                problem: "must not be set with TIDEGATE_ENCRYPTION_KEY",
-            }),
+            (None, None) => Err(bad(given, "is not set")),
+            (Some(_), Some(_)) => {
+                Err(bad(parameter, "must not be set with TIDEGATE_ENCRYPTION_KEY"))
+            }
         }
     }
 
@@ -382,7 +486,7 @@ impl Variables {
     ) -> Result<Option<T>, BadVariable> {
         match self.text(variable) {
             None => Ok(None),
-            Some(text) => parse(text).map(Some).ok_or(BadVariable { variable, problem }),
+            Some(text) => parse(text).map(Some).ok_or_else(|| bad(variable, problem)),
         }
     }
 }
@@ -434,10 +538,68 @@ mod tests {
             ("TIDEGATE_CONSOLE__PAGE_URL", "javascript:alert(1)"),
             ("TIDEGATE_CONSOLE__READ_ONLY", "yes"),
             ("TIDEGATE_CONSOLE__TRACE_URL", "https://traces.example/"),
+            ("TIDEGATE_CONSOLE__SERVERS", "eu"),
+            ("TIDEGATE_CONSOLE__SERVERS", "eu=ftp://eu.example"),
+            ("TIDEGATE_JWT__JWKS_URL", "keys"),
         ] {
             let with = vars().into_iter().chain([(name.to_owned(), value.to_owned())]);
             assert_eq!(CloudSettings::from_vars(with).unwrap_err().variable, name);
         }
+    }
+
+    fn with(more: &[(&str, &str)]) -> Result<CloudSettings, BadVariable> {
+        let more = more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        CloudSettings::from_vars(vars().into_iter().chain(more))
+    }
+
+    const PROVIDER: [(&str, &str); 5] = [
+        (JWKS_URL, "https://id.example/keys"),
+        (ISSUER, "https://id.example"),
+        (AUDIENCE, "jobs"),
+        (CLIENT_ID, "console"),
+        ("TIDEGATE_PUBLIC_URL", "https://jobs.example"),
+    ];
+
+    #[test]
+    fn a_sign_in_needs_its_provider_and_an_encrypted_address() {
+        let complete = with(&PROVIDER).unwrap();
+        assert_eq!(
+            (complete.oidc.client_id.as_deref(), &*complete.oidc.scopes),
+            (Some("console"), "openid")
+        );
+        assert_eq!(complete.jwt.scope_claim, "scope");
+        for (without, variable) in [
+            (JWKS_URL, JWKS_URL),
+            (ISSUER, ISSUER),
+            (AUDIENCE, AUDIENCE),
+            ("TIDEGATE_PUBLIC_URL", "TIDEGATE_PUBLIC_URL"),
+        ] {
+            let some: Vec<_> = PROVIDER.into_iter().filter(|(name, _)| *name != without).collect();
+            assert_eq!(with(&some).unwrap_err().variable, variable, "without {without}");
+        }
+        for (more, variable) in [
+            (("TIDEGATE_PUBLIC_URL", "http://jobs.example"), "TIDEGATE_PUBLIC_URL"),
+            ((ISSUER, "http://id.example"), ISSUER),
+            ((OIDC_SCOPES, "profile"), OIDC_SCOPES),
+        ] {
+            assert_eq!(with(&[&PROVIDER[..], &[more]].concat()).unwrap_err().variable, variable);
+        }
+        let secrets = [(CLIENT_SECRET, "s"), (SECRET_PARAMETER, "/tidegate/console")];
+        for secret in secrets {
+            assert!(with(&[&PROVIDER[..], &[secret]].concat()).is_ok());
+            assert_eq!(with(&[secret]).unwrap_err().variable, secret.0, "without a client");
+        }
+        let both = with(&[&PROVIDER[..], &secrets].concat());
+        assert_eq!(both.unwrap_err().variable, SECRET_PARAMETER);
+    }
+
+    #[test]
+    fn the_console_links_to_the_servers_of_a_list() {
+        let list = ("TIDEGATE_CONSOLE__SERVERS", "eu=https://eu.example, us=https://us.example/x");
+        let servers = with(&[list]).unwrap().console.servers;
+        let servers: Vec<_> =
+            servers.iter().map(|(name, url)| (name.as_str(), url.as_str())).collect();
+        assert_eq!(servers, [("eu", "https://eu.example/"), ("us", "https://us.example/x")]);
     }
 
     #[test]
@@ -446,9 +608,8 @@ mod tests {
             ("TIDEGATE_ADMIN_TOKEN", "first:K7gNU3sdo+OL0wNhqoVWhr3g6s1xYv72ol/pe/Unols="),
             ("TIDEGATE_CONSOLE__TITLE", "jobs"),
         ];
-        let more = more.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let described = CloudSettings::from_vars(vars().into_iter().chain(more)).unwrap();
-        let described = described.described();
+        let more = [&more[..], &PROVIDER, &[(CLIENT_SECRET, "hidden")]].concat();
+        let described = with(&more).unwrap().described();
         let of = |name: &str| {
             let setting = described.iter().find(|setting| setting.name == name).unwrap();
             (setting.value.clone(), setting.from.to_string())
@@ -456,7 +617,7 @@ mod tests {
         assert_eq!(of("TIDEGATE_TABLE"), (json!("jobs"), "environment".into()));
         assert_eq!(of("TIDEGATE_SHARDS"), (json!(1), "default".into()));
         assert_eq!(of("TIDEGATE_CONSOLE__TITLE"), (json!("jobs"), "environment".into()));
-        for secret in ["TIDEGATE_ENCRYPTION_KEY", "TIDEGATE_ADMIN_TOKEN"] {
+        for secret in ["TIDEGATE_ENCRYPTION_KEY", "TIDEGATE_ADMIN_TOKEN", CLIENT_SECRET] {
             assert_eq!(of(secret), (json!("***"), "environment".into()));
         }
     }

@@ -29,6 +29,8 @@ pub use describe::Sources;
 pub use load::{SettingsError, unknown_variables};
 pub use reference::{Reference, reference, reference_list, reference_table};
 pub use validate::Fault;
+#[cfg(feature = "serverless")]
+pub(crate) use validate::check_confidential;
 
 /// The prefix of environment variables.
 pub const PREFIX: &str = "TIDEGATE_";

@@ -211,7 +211,12 @@ impl Tracing {
 }
 
 impl Jwt {
-    fn validate(&self) -> Result<(), Fault> {
+    /// Whether the provider is named whole.
+    ///
+    /// # Errors
+    ///
+    /// The first [`Fault`].
+    pub(crate) fn validate(&self) -> Result<(), Fault> {
         web("jwt.jwks_url", self.jwks_url.as_ref())?;
         let given = [self.jwks_url.is_some(), self.issuer.is_some(), self.audience.is_some()];
         let names = ["jwt.jwks_url", "jwt.issuer", "jwt.audience"];
@@ -234,22 +239,36 @@ impl Settings {
         if self.public_url.is_none() && !self.is_local() {
             return fault("public_url", "must be given with oidc.client_id");
         }
-        let issuer = self.jwt.issuer.as_ref().and_then(|issuer| issuer.parse().ok());
-        for (name, url) in [
-            ("public_url", &self.public_url),
-            ("jwt.issuer", &issuer),
-            ("jwt.jwks_url", &self.jwt.jwks_url),
-        ] {
-            if url.as_ref().is_some_and(|url| !is_confidential(url)) {
-                return fault(name, "must begin with https:// with oidc.client_id");
-            }
-        }
-        Ok(())
+        check_confidential(self.public_url.as_ref(), &self.jwt)
     }
 }
 
+/// Whether the addresses of a sign-in are encrypted, or of this machine.
+///
+/// # Errors
+///
+/// The first [`Fault`].
+pub(crate) fn check_confidential(public_url: Option<&Url>, jwt: &Jwt) -> Result<(), Fault> {
+    let issuer = jwt.issuer.as_ref().and_then(|issuer| issuer.parse().ok());
+    for (name, url) in [
+        ("public_url", public_url),
+        ("jwt.issuer", issuer.as_ref()),
+        ("jwt.jwks_url", jwt.jwks_url.as_ref()),
+    ] {
+        if url.is_some_and(|url| !is_confidential(url)) {
+            return fault(name, "must begin with https:// with oidc.client_id");
+        }
+    }
+    Ok(())
+}
+
 impl Oidc {
-    fn validate(&self, jwt: &Jwt) -> Result<(), Fault> {
+    /// Whether the client is described whole, for the provider `jwt`.
+    ///
+    /// # Errors
+    ///
+    /// The first [`Fault`].
+    pub(crate) fn validate(&self, jwt: &Jwt) -> Result<(), Fault> {
         let is_text = |text: &str| (1..=1024).contains(&text.len());
         match &self.client_id {
             Some(id) if !is_text(id) => fault("oidc.client_id", "must have 1 to 1024 bytes"),

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it cannot go on")]
 
+mod sign_in;
 mod sizes;
 
 use std::path::Path;
