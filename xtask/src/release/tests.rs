@@ -179,7 +179,7 @@ fn arguments_name_targets_and_files() {
 fn packaged_files_have_the_version_of_the_release() {
     let root = package::root().unwrap();
     let version = env!("CARGO_PKG_VERSION");
-    let images = "ghcr.io/tidegate/tidegate:";
+    let images = "tidegate/tidegate:";
     let mut found = 0;
     let mut open = vec![root.join("packaging"), root.join("docs/kubernetes.md")];
     while let Some(path) = open.pop() {
