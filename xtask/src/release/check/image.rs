@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::{Checked, debian_tool, process::Running};
+use super::{Checked, process::Running, tool};
 use crate::release::{archives::output, image::DATA, sums::sha256};
 
 /// Most bytes that a pull of an image transfers.
@@ -134,7 +134,7 @@ pub fn tools(checked: &Checked) -> Result<String, String> {
 }
 
 fn skopeo(checked: &Checked) -> Result<Command, String> {
-    let mut skopeo = debian_tool(&checked.release.root, "skopeo")?;
+    let mut skopeo = tool(&checked.release.root, "skopeo")?;
     skopeo.arg("--insecure-policy");
     Ok(skopeo)
 }
@@ -157,7 +157,7 @@ fn root_file_system(checked: &Checked, tag: &str) -> Result<(tempfile::TempDir, 
     let mut config = skopeo(checked)?;
     let config = output(config.args(["inspect", "--config", &reference(&single, tag)]))?;
     let config = serde_json::from_slice(&config).map_err(|error| error.to_string())?;
-    let mut umoci = debian_tool(&checked.release.root, "umoci")?;
+    let mut umoci = tool(&checked.release.root, "umoci")?;
     umoci.args(["unpack", "--image", &format!("{}:{tag}", single.display())]);
     if !is_root()? {
         umoci.arg("--rootless");

@@ -1,7 +1,7 @@
 //! `release --check`: every file of `target/release-files`, as its users get it.
 //!
-//! The tools that read images, formulas and packages come from Debian, unpacked into `target/tools`
-//! by `packaging/tools`. A check whose tool cannot be had fails: a release has no gaps.
+//! `packaging/tools` finds the tools that read images and formulas, or unpacks Debian's. A check whose
+//! tool cannot be had fails: a release has no gaps.
 
 mod archive;
 mod deb;
@@ -10,7 +10,7 @@ pub mod install;
 mod process;
 mod texts;
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, process::Command};
 
 use serde_json::Value;
 
@@ -132,13 +132,15 @@ fn unpack(bytes: &[u8], folder: &Path) -> Result<(), String> {
     archive.unpack(folder).map_err(|error| error.to_string())
 }
 
-/// Returns the command `program` of Debian's packages, which it unpacks first.
-fn debian_tool(root: &Path, program: &str) -> Result<std::process::Command, String> {
-    let mut tools = std::process::Command::new(root.join("packaging/tools"));
-    let out = output(tools.arg(program))?;
-    let folder = String::from_utf8_lossy(&out).trim().to_owned();
-    let mut command = std::process::Command::new(format!("{folder}/usr/bin/{program}"));
-    command
-        .env("LD_LIBRARY_PATH", format!("{folder}/usr/lib/{}-linux-gnu", std::env::consts::ARCH));
+/// Returns the command `program`, as `packaging/tools` finds it.
+fn tool(root: &Path, program: &str) -> Result<Command, String> {
+    let found = output(Command::new(root.join("packaging/tools")).arg(program))?;
+    let found = String::from_utf8_lossy(&found);
+    let mut lines = found.lines();
+    let path = lines.next().ok_or_else(|| format!("packaging/tools finds no {program}"))?;
+    let mut command = Command::new(path);
+    if let Some(libraries) = lines.next() {
+        command.env("LD_LIBRARY_PATH", libraries);
+    }
     Ok(command)
 }

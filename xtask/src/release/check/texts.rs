@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, process::Command};
 
-use super::{Checked, debian_tool, unpack, write};
+use super::{Checked, tool, unpack, write};
 use crate::release::{archives::output, sums::sha256};
 
 /// Validates an SBOM by the schema of `CycloneDX`.
@@ -59,7 +59,7 @@ pub fn formula(checked: &Checked) -> Result<String, String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let file = folder.path().join("tidegate.rb");
     write(&file, text.as_bytes())?;
-    output(debian_tool(&checked.release.root, "ruby3.1")?.args(["-W0", "-c"]).arg(&file))?;
+    output(tool(&checked.release.root, "ruby")?.args(["-W0", "-c"]).arg(&file))?;
     let (mut url, mut archives) = ("", 0);
     for line in text.lines().map(str::trim) {
         if let Some(value) = quoted(line, "url ") {
