@@ -2,10 +2,12 @@
 
 use std::{
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Output},
     time::{Duration, Instant},
 };
+
+use serde_json::Value;
 
 use super::{Checked, own_triple, process::Running, write};
 use crate::release::{archives, archives::output, sums::SUMS};
@@ -74,16 +76,21 @@ pub(super) fn check(checked: &Checked) -> Result<String, String> {
     let script = home.path().join("install.sh");
     write(&script, checked.file("install.sh")?)?;
 
+    let install = || {
+        let done = server.install(&script, home.path(), &[])?;
+        let why = || String::from_utf8_lossy(&done.stderr).into_owned();
+        if done.status.success() { Ok(()) } else { Err(why()) }
+    };
+    let program = home.path().join(".local/bin/tidegate");
     let began = Instant::now();
-    let done = server.install(&script, home.path(), &[])?;
-    if !done.status.success() {
-        return Err(String::from_utf8_lossy(&done.stderr).into_owned());
-    }
-    first_job(&home.path().join(".local/bin/tidegate"), home.path())?;
+    install()?;
+    first_job(&program, home.path())?;
     let took = began.elapsed();
     if took > MAX_FIRST_JOB {
         return Err(format!("a first job takes {} s", took.as_secs()));
     }
+
+    upgrade(&program, home.path(), &install)?;
 
     let refused = |what: &str, why: &str| {
         let done = server.install(&script, home.path(), &["--to", "elsewhere"])?;
@@ -97,27 +104,93 @@ pub(super) fn check(checked: &Checked) -> Result<String, String> {
     refused("a damaged archive", "checksum")?;
     server.remove(&archive);
     refused("a missing archive", &archive)?;
-    Ok(format!("a first job ends {:.1} s after the script begins", took.as_secs_f64()))
+    let took = took.as_secs_f64();
+    Ok(format!(
+        "a first job ends {took:.1} s after the script begins; an upgrade keeps a running one"
+    ))
+}
+
+/// A server of the installed program.
+struct Server<'a> {
+    program: &'a Path,
+    data: PathBuf,
+    url: String,
+    running: Running,
+}
+
+impl<'a> Server<'a> {
+    /// Starts it on `listen`.
+    fn start(program: &'a Path, data: PathBuf, listen: &str) -> Result<Self, String> {
+        let mut serve = Command::new(program);
+        serve.args(["serve", "--listen", listen, "--data"]).arg(&data);
+        let mut running = Running::start(&mut serve)?;
+        let url = running.line_after(" on ")?;
+        Ok(Self { program, data, url, running })
+    }
+
+    /// Stops it and starts the program that is installed now, at the same address.
+    fn restart(self) -> Result<Self, String> {
+        let listen = self.url.trim_start_matches("http://").to_owned();
+        self.running.stop()?;
+        Self::start(self.program, self.data, &listen)
+    }
+
+    /// Returns what a command against it prints.
+    fn run(&self, args: &[&str]) -> Result<String, String> {
+        let out = output(Command::new(self.program).env("TIDEGATE_URL", &self.url).args(args))?;
+        Ok(String::from_utf8_lossy(&out).trim().to_owned())
+    }
+
+    /// Starts a worker that runs `command` for each job of the type `letter`.
+    fn work(&self, command: &[&str]) -> Result<Running, String> {
+        let mut work = Command::new(self.program);
+        work.env("TIDEGATE_URL", &self.url).args(["work", "--type=letter", "--"]);
+        Running::start(work.args(command))
+    }
 }
 
 /// Starts a server, and runs a job with a worker, as the quick start does.
 fn first_job(program: &Path, folder: &Path) -> Result<(), String> {
-    let mut serve = Command::new(program);
-    serve.args(["serve", "--listen=127.0.0.1:0", "--data"]).arg(folder.join("data"));
-    let mut server = Running::start(&mut serve)?;
-    let url = server.line_after(" on ")?;
-    let run = |args: &[&str]| {
-        let out = output(Command::new(program).env("TIDEGATE_URL", &url).args(args))?;
-        Ok::<_, String>(String::from_utf8_lossy(&out).trim().to_owned())
-    };
-    run(&["types", "put", "letter", "--config={}"])?;
-    let job = run(&["enqueue", "--type=letter", "--data=\"dear reader\""])?;
-    let mut work = Command::new(program);
-    work.env("TIDEGATE_URL", &url).args(["work", "--type=letter", "--", "tr", "a-z", "A-Z"]);
-    let _worker = Running::start(&mut work)?;
-    let result = run(&["jobs", "result", &job, "--wait=30s"])?;
+    let server = Server::start(program, folder.join("data"), "127.0.0.1:0")?;
+    server.run(&["types", "put", "letter", "--config={}"])?;
+    let job = server.run(&["enqueue", "--type=letter", "--data=\"dear reader\""])?;
+    let _worker = server.work(&["tr", "a-z", "A-Z"])?;
+    let result = server.run(&["jobs", "result", &job, "--wait=30s"])?;
     if result != "\"DEAR READER\"" {
         return Err(format!("the first job ends with {result}"));
     }
-    server.stop()
+    server.running.stop()
+}
+
+/// Installs the program again while its server runs a job, and restarts the server twice: to the new
+/// file and back, as an upgrade does. The job's one attempt succeeds.
+fn upgrade(
+    program: &Path,
+    folder: &Path,
+    install: &dyn Fn() -> Result<(), String>,
+) -> Result<(), String> {
+    let mut server = Server::start(program, folder.join("data"), "127.0.0.1:0")?;
+    let go = folder.join("go");
+    let wait = format!("until [ -e {} ]; do sleep 0.1; done; cat", go.display());
+    let job = server.run(&["enqueue", "--type=letter", "--data=7"])?;
+    let _worker = server.work(&["sh", "-c", &wait])?;
+    let mut polls = 0;
+    while !server.run(&["jobs", "list", "--state=running"])?.contains(&job) {
+        polls += 1;
+        if polls > 500 {
+            return Err("no worker takes the job".into());
+        }
+    }
+    for _ in 0..2 {
+        install()?;
+        server = server.restart()?;
+    }
+    write(&go, b"")?;
+    let result = server.run(&["jobs", "result", &job, "--wait=30s"])?;
+    let found: Value = serde_json::from_str(&server.run(&["jobs", "get", &job, "--json"])?)
+        .map_err(|error| error.to_string())?;
+    if result != "7" || found["attempt"] != 1 {
+        return Err(format!("the job under way ends with {result}, as {found}"));
+    }
+    server.running.stop()
 }
