@@ -96,6 +96,8 @@ all_set = rendered(
         "settings": "push_slots = 20\n[console]\ntitle = 'Jobs'\n",
         "image": {"tag": "1.2.3", "pullSecrets": [{"name": "registry"}]},
         "env": [{"name": "TIDEGATE_LOG_LEVEL", "value": "debug"}],
+        "extraVolumes": [{"name": "backup", "persistentVolumeClaim": {"claimName": "backup"}}],
+        "extraVolumeMounts": [{"name": "backup", "mountPath": "/backup"}],
         "storage": {"className": "fast", "accessMode": "ReadWriteOnce"},
         "ingress": {"enabled": True, "className": "nginx", "tlsSecret": "cert", "annotations": {"a": "b"}},
         "networkPolicy": {"extraFrom": [{"namespaceSelector": {"matchLabels": {"name": "ingress"}}}]},
@@ -111,6 +113,7 @@ assert settings(all_set) == {"push_slots": 20, "console": {"title": "Jobs"}}, se
 assert env(all_set)["TIDEGATE_PUBLIC_URL"] == "https://queue.example.com"
 assert env(all_set)["TIDEGATE_LOG_LEVEL"] == "debug"
 assert container(all_set)["image"].endswith("/tidegate:1.2.3")
+assert container(all_set)["volumeMounts"][-1]["mountPath"] == "/backup"
 assert all_set["Ingress"]["spec"]["tls"][0]["secretName"] == "cert"
 assert len(all_set["NetworkPolicy"]["spec"]["ingress"][0]["from"]) == 2
 assert all_set["ServiceMonitor"]["spec"]["endpoints"][0]["path"] == "/metrics"
