@@ -72,12 +72,13 @@ impl Server {
                 format!("must have at most {MAX_LEASES} entries"),
             ));
         }
+        let began = self.inner.engine.ports().clock.machine_now();
+        let selections = self.select_queues(&request, bounds).await?;
         // It gets no jobs, and is to learn at once that it ends.
         if self.is_worker_stopping(request.worker.as_deref()).await {
             request.wait = Duration::ZERO;
         }
-        let until = self.inner.engine.ports().clock.machine_now() + request.wait;
-        let selections = self.select_queues(&request, bounds).await?;
+        let until = began + request.wait;
         if request.min > 1 && selections.len() > 1 {
             let message = "must be at most 1 in a request to several queues: name its queue";
             return Err(Error::invalid("min", message));
