@@ -68,8 +68,9 @@ async fn a_paused_queue_says_so_for_every_due_job() {
 
 #[tokio::test]
 async fn jobs_that_have_not_started_use_no_limit() {
-    for harness in every_store_and_table() {
+    for mut harness in every_store_and_table() {
         harness.with_limit(2).await;
+        harness.settle().await;
         harness.enqueue_many([work(), work(), work(), work()]).await;
         // As after the end of its leases: a worker is known, and requests nothing.
         let silent = || WorkerStatus { known: Some(1), polling: Some(0), ..polling() };
