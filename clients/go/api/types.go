@@ -963,6 +963,9 @@ type Job struct {
 	// In the answer to an enqueue: what the request changed in this job, which waited and held its
 	// unique key. Absent if the job is new, or stayed as it was.
 	Merged *Merged `json:"merged,omitempty"`
+	// The schedule or the trigger that made it; of a replay, what made the first job. Absent if a
+	// caller enqueued it, or replaced its data.
+	Origin *JobOrigin `json:"origin,omitempty"`
 	// The job as it came, if a retry strategy has changed it.
 	Original *OriginalJob `json:"original,omitempty"`
 	// The state when it was read, with `scheduled` divided: `scheduled` is due later, `ready` is due
@@ -1089,6 +1092,20 @@ type JobFilter struct {
 	Type *string `json:"type,omitempty"`
 	// Only those whose latest attempt runs or ran at the worker of this name.
 	Worker *string `json:"worker,omitempty"`
+}
+
+// JobOrigin: What made a job that no caller enqueued: a schedule, or a trigger from an event.
+type JobOrigin struct {
+	// The id of the event; absent if it has over 256 bytes.
+	Event *string `json:"event,omitempty"`
+	// The occurrence of the schedule; absent if a request ran the schedule.
+	Occurrence *string `json:"occurrence,omitempty"`
+	// The schedule; absent if a trigger made the job.
+	Schedule *string `json:"schedule,omitempty"`
+	// The source of the event; absent if it has over 256 bytes.
+	Source *string `json:"source,omitempty"`
+	// The trigger; absent if a schedule made the job.
+	Trigger *string `json:"trigger,omitempty"`
 }
 
 // JobPage: A page of jobs.

@@ -1160,10 +1160,11 @@ export interface paths {
          *     `queue`, `type` or `id` only events of these come. A token with bounds gets only what is within
          *     them, and no events of workers.
          *
-         *     A connection ends after 15 minutes, and when the server stops. Connect again with the id of the last
-         *     event, in `Last-Event-ID` or `after`: the latest 4096 changes are kept for a minute after the last
-         *     reader. The event `skipped` means that changes are missing: they are no longer kept, came faster than
-         *     the reader takes them, or were more than 1000 in a tenth of a second. Read your state again then.
+         *     A connection ends after 15 minutes, within 15 seconds after its token was revoked or expired,
+         *     and when the server stops. Connect again with the id of the last event, in `Last-Event-ID` or
+         *     `after`: the latest 4096 changes are kept for a minute after the last reader. The event
+         *     `skipped` means that changes are missing: they are no longer kept, came faster than the reader
+         *     takes them, or were more than 1000 in a tenth of a second. Read your state again then.
          *
          *     A serverless deployment answers 501 `streams_not_supported`.
          */
@@ -2446,6 +2447,11 @@ export interface components {
              *     unique key. Absent if the job is new, or stayed as it was.
              */
             merged?: components["schemas"]["Merged"] | null;
+            /**
+             * @description The schedule or the trigger that made it; of a replay, what made the first job. Absent if a
+             *     caller enqueued it, or replaced its data.
+             */
+            origin?: components["schemas"]["JobOrigin"] | null;
             /** @description The job as it came, if a retry strategy has changed it. */
             original?: components["schemas"]["OriginalJob"] | null;
             /**
@@ -2605,6 +2611,19 @@ export interface components {
         };
         /** @description A job's id. */
         JobId: string;
+        /** @description What made a job that no caller enqueued: a schedule, or a trigger from an event. */
+        JobOrigin: {
+            /** @description The id of the event; absent if it has over 256 bytes. */
+            event?: string | null;
+            /** @description The occurrence of the schedule; absent if a request ran the schedule. */
+            occurrence?: components["schemas"]["Timestamp"] | null;
+            /** @description The schedule; absent if a trigger made the job. */
+            schedule?: string | null;
+            /** @description The source of the event; absent if it has over 256 bytes. */
+            source?: string | null;
+            /** @description The trigger; absent if a schedule made the job. */
+            trigger?: string | null;
+        };
         /** @description A page of jobs. */
         JobPage: {
             /**
@@ -7584,6 +7603,8 @@ export interface operations {
     put_job_type: {
         parameters: {
             query?: {
+                /** @description Check and show the change, and store nothing: the answer has the new settings and the stored version, 0 if there is none */
+                dry_run?: boolean;
                 /** @description Replace a stored configuration that cannot be read */
                 force?: boolean;
             };
@@ -7604,7 +7625,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Replaced */
+            /** @description Replaced, or a dry run */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -13450,6 +13471,8 @@ export interface operations {
     put_queue: {
         parameters: {
             query?: {
+                /** @description Check and show the change, and store nothing: the answer has the new settings and the stored version, 0 if there is none */
+                dry_run?: boolean;
                 /** @description Replace a stored configuration that cannot be read */
                 force?: boolean;
             };
@@ -13470,7 +13493,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Replaced */
+            /** @description Replaced, or a dry run */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -15099,7 +15122,7 @@ export interface operations {
     put_schedule: {
         parameters: {
             query?: {
-                /** @description Check and show the change, and store nothing: the answer has the new settings and the stored version */
+                /** @description Check and show the change, and store nothing: the answer has the new settings and the stored version, 0 if there is none */
                 dry_run?: boolean;
                 /** @description Replace a stored configuration that cannot be read */
                 force?: boolean;
@@ -15121,7 +15144,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Replaced */
+            /** @description Replaced, or a dry run */
             200: {
                 headers: {
                     [name: string]: unknown;

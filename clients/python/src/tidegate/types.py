@@ -903,6 +903,10 @@ class Job(TypedDict):
     """In the answer to an enqueue: what the request changed in this job, which waited and held its
     unique key. Absent if the job is new, or stayed as it was.
     """
+    origin: NotRequired[JobOrigin | None]
+    """The schedule or the trigger that made it; of a replay, what made the first job. Absent if a
+    caller enqueued it, or replaced its data.
+    """
     original: NotRequired[OriginalJob | None]
     """The job as it came, if a retry strategy has changed it."""
     phase: str
@@ -1035,6 +1039,20 @@ class JobFilter(TypedDict):
     """Only this type."""
     worker: NotRequired[str | None]
     """Only those whose latest attempt runs or ran at the worker of this name."""
+
+
+class JobOrigin(TypedDict):
+    """What made a job that no caller enqueued: a schedule, or a trigger from an event."""
+    event: NotRequired[str | None]
+    """The id of the event; absent if it has over 256 bytes."""
+    occurrence: NotRequired[Timestamp | None]
+    """The occurrence of the schedule; absent if a request ran the schedule."""
+    schedule: NotRequired[str | None]
+    """The schedule; absent if a trigger made the job."""
+    source: NotRequired[str | None]
+    """The source of the event; absent if it has over 256 bytes."""
+    trigger: NotRequired[str | None]
+    """The trigger; absent if a schedule made the job."""
 
 
 class JobPage(TypedDict):
