@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{ScheduleName, TriggerName};
-use crate::{event::Event, record, stored::UnknownFields, time::Timestamp};
+use crate::{record, stored::UnknownFields, time::Timestamp};
 
 /// Most bytes of the id of an event, and of its source, that a job keeps.
 pub const MAX_EVENT_TEXT_BYTES: usize = 256;
@@ -54,14 +54,13 @@ impl Origin {
         Self::Schedule(ScheduleOrigin { schedule, occurrence, unknown: UnknownFields::default() })
     }
 
-    /// The origin of a job that `trigger` makes from `event`.
-    pub fn trigger(trigger: TriggerName, event: &Event) -> Self {
-        let kept =
-            |text: &String| Some(text.clone()).filter(|text| text.len() <= MAX_EVENT_TEXT_BYTES);
+    /// The origin of a job that `trigger` makes from the event with this source and id.
+    pub fn trigger(trigger: TriggerName, source: &str, id: &str) -> Self {
+        let kept = |text: &str| (text.len() <= MAX_EVENT_TEXT_BYTES).then(|| text.to_owned());
         Self::Trigger(TriggerOrigin {
             trigger,
-            source: kept(&event.source),
-            event: kept(&event.id),
+            source: kept(source),
+            event: kept(id),
             unknown: UnknownFields::default(),
         })
     }
@@ -69,22 +68,15 @@ impl Origin {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-    use serde_json::json;
-
     use super::*;
-    use crate::event::read;
 
     #[test]
     fn a_long_text_of_an_event_is_not_kept() {
-        let of = |id: &str, source: &str| {
-            let event = json!({"specversion": "1.0", "id": id, "source": source, "type": "order"});
-            let event = read::structured(&Bytes::from(event.to_string())).unwrap();
-            match Origin::trigger("orders".parse().unwrap(), &event) {
+        let of =
+            |id: &str, source: &str| match Origin::trigger("orders".parse().unwrap(), source, id) {
                 Origin::Trigger(TriggerOrigin { source, event, .. }) => (event, source),
                 Origin::Schedule(of) => panic!("{of:?}"),
-            }
-        };
+            };
         let (kept, long) = ("k".repeat(MAX_EVENT_TEXT_BYTES), "l".repeat(MAX_EVENT_TEXT_BYTES + 1));
         assert_eq!(of(&kept, "/shop"), (Some(kept.clone()), Some("/shop".into())));
         assert_eq!(of(&long, &kept), (None, Some(kept.clone())));

@@ -216,7 +216,7 @@ fn new_job(wanted: RequestedJob, trigger: &Trigger, event: &Event) -> NewJob {
         correlation_key: fields.correlation_key,
         options,
         trace,
-        origin: Some(Box::new(Origin::trigger(trigger.name.clone(), event))),
+        origin: Some(Box::new(Origin::trigger(trigger.name.clone(), &event.source, &event.id))),
         ..NewJob::new(job_type, data)
     }
 }

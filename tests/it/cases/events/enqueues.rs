@@ -57,7 +57,7 @@ async fn an_event_delivered_twice_enqueues_once() {
             (Some("1"), 100)
         );
         assert_eq!(harness.engine.data(&stored).await.unwrap(), Payload::json(r#"{"id":"1"}"#));
-        let origin = Origin::trigger(name("orders"), &order);
+        let origin = Origin::trigger(name("orders"), &order.source, &order.id);
         assert_eq!(stored.spec.origin.as_deref(), Some(&origin));
         assert_eq!(harness.lease(10).await.len(), 1);
     }
