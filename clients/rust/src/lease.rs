@@ -52,6 +52,9 @@ pub(crate) struct Leases {
     #[serde(default)]
     pub reports: Vec<ReportedView>,
     retry_after_seconds: Option<f64>,
+    /// Whether the server stops the worker.
+    #[serde(default)]
+    stop: bool,
 }
 
 /// One attempt at a job, and the right to report on it.
@@ -226,6 +229,10 @@ impl LeaseLoop {
             };
             for (leased, reported) in call.reports.iter().zip(answer.reports) {
                 self.shared.reported(leased, reported.status, reported.error);
+            }
+            if answer.stop {
+                tracing::info!("the server stops this worker");
+                self.shared.stop.cancel();
             }
             let is_idle = answer.leases.is_empty();
             for lease in answer.leases {
