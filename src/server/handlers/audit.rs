@@ -112,16 +112,20 @@ pub(super) fn audited_routes(document: &OpenApi) -> AuditedRoutes {
     audited
 }
 
-/// Adds the request to the audit log, if its route is audited and it succeeds, or may have: after an
-/// error of the server the change may be stored. The caller may hang up meanwhile.
-pub(super) async fn audit(
-    State((api, audited)): State<(Api, Arc<AuditedRoutes>)>,
+/// The operation that the audit log names for `request`, if its route is audited.
+pub(super) fn action(audited: &AuditedRoutes, request: &Request) -> Option<String> {
+    let route = request.extensions().get::<MatchedPath>()?.as_str().to_owned();
+    audited.get(&(request.method().clone(), route)).cloned()
+}
+
+/// Answers the request and adds it to the audit log as `action`, if it succeeds or may have: after
+/// an error of the server the change may be stored. The caller may hang up meanwhile.
+pub(super) async fn audited(
+    api: Api,
+    action: String,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
-    let action = route.and_then(|route| audited.get(&(request.method().clone(), route)));
-    let Some(action) = action.cloned() else { return next.run(request).await };
     let notes = AuditNotes::default();
     request.extensions_mut().insert(notes.clone());
     let (path, query) = (request.uri().path().to_owned(), request.uri().query().map(str::to_owned));

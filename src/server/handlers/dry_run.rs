@@ -1,13 +1,11 @@
 //! `?dry_run=true` on a route that has no dry run is refused: its caller expects that nothing
 //! changes.
 
-use std::{collections::HashSet, sync::Arc};
+use std::collections::HashSet;
 
 use axum::{
-    extract::{MatchedPath, Request, State},
+    extract::{MatchedPath, Request},
     http::Method,
-    middleware::Next,
-    response::{IntoResponse, Response},
 };
 use url::form_urlencoded;
 use utoipa::openapi::{OpenApi, RefOr, path::Parameter};
@@ -38,20 +36,16 @@ pub(super) fn dry_runs(document: &OpenApi) -> DryRuns {
 }
 
 /// Refuses a dry run of a route that has none.
-pub(super) async fn refuse_unknown(
-    State(known): State<Arc<DryRuns>>,
-    request: Request,
-    next: Next,
-) -> Response {
+///
+/// # Errors
+///
+/// 400 that names the parameter.
+pub(super) fn check(known: &DryRuns, request: &Request) -> Result<(), Problem> {
     let query = request.uri().query().unwrap_or_default();
-    if form_urlencoded::parse(query.as_bytes()).any(|(name, _)| name == "dry_run") {
-        let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
-        let is_known =
-            route.is_some_and(|route| known.contains(&(request.method().clone(), route)));
-        if !is_known {
-            let problem = Problem::invalid("dry_run", "this route has no dry run");
-            return problem.into_response();
-        }
+    if form_urlencoded::parse(query.as_bytes()).all(|(name, _)| name != "dry_run") {
+        return Ok(());
     }
-    next.run(request).await
+    let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let is_known = route.is_some_and(|route| known.contains(&(request.method().clone(), route)));
+    if is_known { Ok(()) } else { Err(Problem::invalid("dry_run", "this route has no dry run")) }
 }

@@ -50,7 +50,13 @@ mod workers;
 use std::{sync::Arc, time::Duration};
 use tidegate_core::error_code::ErrorCode;
 
-use axum::{Router, extract::FromRef, http::Uri, middleware, response::Response};
+use axum::{
+    Router,
+    extract::{FromRef, Request, State},
+    http::Uri,
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tidegate_api::{Bodies, SettingView};
 use utoipa_axum::router::OpenApiRouter;
@@ -182,12 +188,14 @@ pub fn router(server: Server, options: ApiOptions) -> Router {
     let most = server.options().answer_bytes;
     let hosts = Hosts::new(Arc::clone(&options.auth), &server.options().public_url);
     let api = Api { server, options: Arc::clone(&options) };
-    let audited = (api.clone(), Arc::new(audit::audited_routes(&document)));
-    let dry_runs = Arc::new(dry_run::dry_runs(&document));
+    let documented = Documented {
+        api: api.clone(),
+        audited: audit::audited_routes(&document),
+        dry_runs: dry_run::dry_runs(&document),
+    };
     let resources = resources
         .with_state(api)
-        .layer(middleware::from_fn_with_state(audited, audit::audit))
-        .layer(middleware::from_fn_with_state(dry_runs, dry_run::refuse_unknown));
+        .layer(middleware::from_fn_with_state(Arc::new(documented), around_documented));
     let routes =
         resources.merge(openapi::route(document)).merge(dashboard::routes(&options.console));
     let routes = match &options.sign_in {
@@ -199,6 +207,32 @@ pub fn router(server: Server, options: ApiOptions) -> Router {
             move |answer: Response| async move { bound::bounded(answer, most) },
         );
     wrapped(routes.layer(bound), options, hosts)
+}
+
+/// What the document of the API says about its routes.
+struct Documented {
+    api: Api,
+    audited: audit::AuditedRoutes,
+    dry_runs: dry_run::DryRuns,
+}
+
+/// The layer of the documented routes.
+///
+/// Each layer takes a kilobyte of each request that waits, so the routes have only one.
+async fn around_documented(
+    State(documented): State<Arc<Documented>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if let Err(problem) = dry_run::check(&documented.dry_runs, &request) {
+        return problem.into_response();
+    }
+    match audit::action(&documented.audited, &request) {
+        None => next.run(request).await,
+        Some(action) => {
+            Box::pin(audit::audited(documented.api.clone(), action, request, next)).await
+        }
+    }
 }
 
 /// `routes` with their fallbacks, and with the layers around them.

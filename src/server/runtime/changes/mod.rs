@@ -64,7 +64,7 @@ const MAX_EVENTS: usize = 100;
 const MAX_NOTE_BYTES: usize = 200;
 /// How much longer each reader waits between two reads of the log for each other one, so that all of
 /// them together take a small share of the processor.
-const PAUSE_PER_READER: Duration = Duration::from_millis(1);
+const PAUSE_PER_READER: Duration = Duration::from_millis(2);
 /// The longest time without an event or a comment.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How long a reader may read.
