@@ -1,6 +1,6 @@
 //! Leases: pull workers request jobs and report on earlier ones.
 
-use std::{borrow::Cow, collections::BTreeSet};
+use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
 use axum::{Extension, extract::State, response::IntoResponse};
 use tidegate_api::{LeaseBody, LeaseView, LeasesView, NewLogLine, ReportedView};
@@ -49,18 +49,24 @@ async fn lease(
     caller: Within<Work>,
     body: Body,
 ) -> HandlerResult {
-    let (mut request, logs) = read_request(&body, &api)?;
-    let sent = request.reports.iter().map(|report| (report.id.clone(), report.attempt));
-    let sent: Vec<(JobId, u16)> = sent.collect();
-    let outside = remove_outside(&api, &caller, &mut request).await?;
+    let LeaseCall { mut request, sent, logs, mut refused } = read_request(&body, &api)?;
+    remove_outside(&api, &caller, &mut request, &mut refused).await?;
+    if !refused.is_empty() {
+        // The worker learns at once what is wrong, and sends it again.
+        request.wait = Duration::ZERO;
+    }
     // A call may wait for a minute; the buffer of its request is freed before.
     drop(body);
     // The lines follow their reports at once, and not after the wait.
     let mut answers = Vec::new();
     let has_lines = logs.iter().any(|lines| !lines.is_empty());
     if has_lines {
-        let settled = api.server.report(std::mem::take(&mut request.reports)).await;
-        answers = answers_of(sent.len(), &outside, settled);
+        // Its future is large, and would be a part of each call that waits.
+        let settled = Box::pin(api.server.report(std::mem::take(&mut request.reports))).await;
+        if settled.iter().any(Result::is_err) {
+            request.wait = Duration::ZERO;
+        }
+        answers = answers_of(sent.len(), &mut refused, settled);
         add_logs(&api, logs, &sent, &mut answers).await;
     }
     let worker = request.worker.clone();
@@ -73,7 +79,7 @@ async fn lease(
     let retry_after_seconds =
         leased.pause.map(|pause| Seconds::from_millis(pause.as_millis() as u64));
     if !has_lines {
-        answers = answers_of(sent.len(), &outside, leased.reports);
+        answers = answers_of(sent.len(), &mut refused, leased.reports);
     }
     let reports: Vec<ReportedView> =
         sent.into_iter().zip(answers).map(|((id, _), answer)| reported_view(id, answer)).collect();
@@ -103,44 +109,43 @@ async fn lease(
 }
 
 /// Removes the reports on jobs outside the caller's bounds, unless they show the token of their
-/// attempt. Returns their places.
+/// attempt, and adds them to `refused`.
 async fn remove_outside(
     api: &Api,
     caller: &Within<Work>,
     request: &mut LeaseRequest,
-) -> Result<BTreeSet<usize>, Problem> {
+    refused: &mut Refused,
+) -> Result<(), Problem> {
     let bounds = caller.bounds();
-    let mut outside = BTreeSet::new();
     if bounds.is_everything() {
-        return Ok(outside);
+        return Ok(());
     }
     let ids: Vec<JobId> = request.reports.iter().map(|report| report.id.clone()).collect();
     let jobs = api.server.engine().cached_jobs(&ids).await?;
-    for (index, (report, job)) in request.reports.iter().zip(jobs).enumerate() {
-        if report.token.is_none()
-            && job.map_or(true, |job| job.is_some_and(|job| !bounds.allow(&job)))
-        {
-            outside.insert(index);
+    let places = (0..).filter(|place| !refused.contains_key(place));
+    let places: Vec<usize> = places.take(ids.len()).collect();
+    let reports = std::mem::take(&mut request.reports);
+    for ((place, report), job) in places.into_iter().zip(reports).zip(jobs) {
+        let shows_token = report.token.is_some();
+        if shows_token || job.is_ok_and(|job| job.is_none_or(|job| bounds.allow(&job))) {
+            request.reports.push(report);
+        } else {
+            refused.insert(place, outside_bounds());
         }
     }
-    let mut places = 0..;
-    request.reports.retain(|_| places.next().is_none_or(|place| !outside.contains(&place)));
-    Ok(outside)
+    Ok(())
 }
 
-/// The answers to `count` reports: those at the places `outside` were refused, the others settled.
+/// The answers to `count` reports: those in `refused` were not settled.
 fn answers_of(
     count: usize,
-    outside: &BTreeSet<usize>,
+    refused: &mut Refused,
     settled: Vec<Result<Job, tidegate_engine::Error>>,
 ) -> Vec<Result<Job, Problem>> {
     let mut settled = settled.into_iter();
-    let answer = |index| {
-        if outside.contains(&index) {
-            Some(Err(outside_bounds()))
-        } else {
-            Some(settled.next()?.map_err(Problem::from))
-        }
+    let answer = |index| match refused.remove(&index) {
+        Some(problem) => Some(Err(problem)),
+        None => Some(settled.next()?.map_err(Problem::from)),
     };
     (0..count).map_while(answer).collect()
 }
@@ -170,14 +175,43 @@ async fn add_logs(
     }
 }
 
-/// The request of a lease call, and the log lines of each report.
-fn read_request(body: &Body, api: &Api) -> Result<(LeaseRequest, Vec<Vec<NewLogLine>>), Problem> {
+/// Why reports were refused before they were settled, by their places in the call.
+type Refused = BTreeMap<usize, Problem>;
+
+/// A lease call as it was read.
+struct LeaseCall {
+    /// The request, with the reports that were not refused.
+    request: LeaseRequest,
+    /// The job and the attempt of each report.
+    sent: Vec<(JobId, u16)>,
+    /// The log lines of each report.
+    logs: Vec<Vec<NewLogLine>>,
+    /// A wrong report does not hold up the others.
+    refused: Refused,
+}
+
+/// Reads a lease call.
+///
+/// # Errors
+///
+/// 400 for a body that is no lease call, or a report that names no job.
+fn read_request(body: &Body, api: &Api) -> Result<LeaseCall, Problem> {
     let mut ask: LeaseBody<'_> = body.read()?;
     let logs = ask.reports.iter_mut().map(|report| std::mem::take(&mut report.log)).collect();
     let worker = ask.worker.as_deref();
     let call = ask.request_id.as_deref().map(|id| api.server.repeatable_call(id, worker));
     let call = call.transpose()?;
-    let reports = ask.reports.into_iter().map(|report| read_report(report, body, api, None));
+    let (mut sent, mut reports, mut refused) = (Vec::new(), Vec::new(), Refused::new());
+    for (place, report) in ask.reports.into_iter().enumerate() {
+        let id = report.id.clone().ok_or_else(|| Problem::invalid("id", "is required"))?;
+        sent.push((id, report.attempt));
+        match read_report(report, body, api, None) {
+            Ok(report) => reports.push(report),
+            Err(problem) => {
+                refused.insert(place, problem);
+            }
+        }
+    }
     let request = LeaseRequest {
         call,
         queue: ask.queue,
@@ -188,9 +222,9 @@ fn read_request(body: &Body, api: &Api) -> Result<(LeaseRequest, Vec<Vec<NewLogL
         max_pause: ask.max_pause_seconds.unwrap_or_default().duration(),
         worker: ask.worker,
         lease_seconds: ask.lease_seconds,
-        reports: reports.collect::<Result<_, _>>()?,
+        reports,
     };
-    Ok((request, logs))
+    Ok(LeaseCall { request, sent, logs, refused })
 }
 
 /// The answer to one report of a lease call.

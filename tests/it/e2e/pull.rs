@@ -1,5 +1,7 @@
 //! Pull workers: leases, heartbeats, cancels, drains, and the command-line worker.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -10,6 +12,9 @@ use super::{
     serve::Tidegate,
     wait::{eventually, until},
 };
+
+/// How long an answer may take that needs no wait.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn a_long_poll_returns_on_a_job_or_at_its_timeout() {
@@ -97,6 +102,40 @@ async fn one_call_leases_from_several_queues_and_carries_reports() {
     assert_eq!(answer["reports"][3]["error"]["code"], "stale_attempt");
     for lease in &leases {
         tide.job_in(&lease.id, "succeeded").await;
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_report_is_answered_at_once_beside_the_others() {
+    let tide = Tidegate::start().await;
+    tide.job_type("t", json!({})).await;
+    tide.queue("other", json!({})).await;
+    tide.job_type("u", json!({"queue": "other"})).await;
+    let long = "x".repeat(5000);
+    for selector in [json!({"types": ["t"]}), json!({})] {
+        let good = tide.enqueue_a("t").await;
+        tide.lease_one("t").await;
+        let malformed = json!({"id": good, "attempt": 1, "status": "failed", "message": long});
+        let of_no_attempt = json!({"id": good, "attempt": 9, "status": "succeeded"});
+        for (wrong, status, code) in
+            [(malformed, 400, "invalid_field"), (of_no_attempt, 409, "stale_attempt")]
+        {
+            let mut call = selector.clone();
+            call["wait_seconds"] = json!(60);
+            call["reports"] = json!([wrong, {"id": "none", "attempt": 1, "status": "succeeded"}]);
+            let answer = tokio::time::timeout(PATIENCE, tide.post("/v1/leases", call)).await;
+            let answer = answer.expect("it does not wait for a job").is(200);
+            let answers: Vec<_> =
+                answer["reports"].as_array().unwrap().iter().map(|one| &one["status"]).collect();
+            assert_eq!(answers, [status, 404], "{answer}");
+            assert_eq!(answer["reports"][0]["error"]["code"], code, "{answer}");
+        }
+        let call = json!({"max": 0, "reports": [
+            {"id": good, "attempt": 1, "status": "failed", "message": long},
+            {"id": good, "attempt": 1, "status": "succeeded"},
+        ]});
+        let answer = tide.post("/v1/leases", call).await.is(200);
+        assert_eq!(answer["reports"][1]["state"], "succeeded", "{answer}");
     }
 }
 
@@ -230,7 +269,7 @@ async fn a_stop_ends_the_wait_of_a_lease_request_and_names_itself() {
         tide.post("/v1/workers/w1/stop", Value::Null).await.is(200)
     };
     let both = async { tokio::join!(waiting, stopped) };
-    let ended = tokio::time::timeout(std::time::Duration::from_secs(40), both).await;
+    let ended = tokio::time::timeout(Duration::from_secs(40), both).await;
     let (answer, stopped) = ended.expect("the wait ends before its 60 s");
     assert_eq!((&stopped["stopping"], &stopped["draining"]), (&json!(true), &json!(true)));
     let answer = answer.is(200);

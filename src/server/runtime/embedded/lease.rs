@@ -46,6 +46,7 @@ impl Server {
             return self.lease_one(queue.clone(), types.take(), request, until, presence).await;
         }
         let reports = Box::pin(self.report(request.reports.clone())).await;
+        let until = if reports.iter().any(Result::is_err) { Timestamp::EPOCH } else { until };
         let mut leased = Leased { jobs: Vec::new(), reports, pause: None };
         if request.max > 0 {
             leased.jobs = Box::pin(self.lease_any(&selections, &request, until, presence)).await?;
@@ -81,6 +82,8 @@ impl Server {
         presence: Presence,
     ) -> Result<Leased, Error> {
         let (reports, mut answers, order) = self.own_reports(&queue, request.reports).await?;
+        let is_refused = |answer: &Option<Result<Job, Error>>| matches!(answer, Some(Err(_)));
+        let until = if answers.iter().any(is_refused) { Timestamp::EPOCH } else { until };
         let (reply, answer) = oneshot::channel();
         let (worker, lease) = (request.worker, request.lease_seconds);
         let (max, min) = (request.max, request.min);

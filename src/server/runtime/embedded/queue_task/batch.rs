@@ -96,8 +96,10 @@ impl Task {
                     batch
                         .sources
                         .extend(reports.iter().map(|_| ReportSource::Lease(self.leases.len())));
+                    // A waiting call keeps its answers, so they take no room to grow.
+                    let answers = Vec::with_capacity(reports.len());
                     batch.reports.extend(reports);
-                    self.leases.push_back(WaitingLease { call, answers: Vec::new() });
+                    self.leases.push_back(WaitingLease { call, answers });
                 }
                 TaskMessage::Watch(watch) => self.watches.push(watch),
             }
@@ -129,7 +131,7 @@ impl Task {
                 }
             }
             match source {
-                ReportSource::Lease(index) => self.leases[index].answers.push(answer),
+                ReportSource::Lease(index) => self.leases[index].add_answer(answer),
                 ReportSource::Caller(index) => callers[index].1.push(answer),
                 ReportSource::Own => self.keep_unsettled(own.next(), answer),
             }

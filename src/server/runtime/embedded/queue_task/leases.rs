@@ -74,6 +74,17 @@ pub(super) struct WaitingLease {
     pub(super) answers: Vec<Result<Job, Error>>,
 }
 
+impl WaitingLease {
+    /// Adds the answer to a report. After a refused one the call does not wait any longer: its
+    /// worker may be able to mend the report.
+    pub(super) fn add_answer(&mut self, answer: Result<Job, Error>) {
+        if answer.is_err() {
+            self.call.until = Timestamp::EPOCH;
+        }
+        self.answers.push(answer);
+    }
+}
+
 impl Task {
     /// Answers reports and leases, and starts pushes and handlers.
     pub(super) fn distribute(

@@ -139,6 +139,8 @@ impl Server {
         if request.max == 0 {
             return Ok(Leased { jobs: Vec::new(), reports, pause: None });
         }
+        // A refused report is answered at once.
+        let is_refused = reports.iter().any(Result::is_err);
         let mut freed = left_versions(&before, reports.iter().flatten());
         freed.truncate(MAX_RELEASES);
         serverless.outbox.take_released(&freed);
@@ -169,7 +171,11 @@ impl Server {
             serverless,
             request: &request,
             queues,
-            until: if request.max_pause.is_zero() || request.min > 1 { until } else { now },
+            until: if is_refused || !(request.max_pause.is_zero() || request.min > 1) {
+                now
+            } else {
+                until
+            },
             place: serverless.places.take(),
             space: most.map(|most| ByteBudget { left: most, most, counts }),
             jobs: Vec::new(),
