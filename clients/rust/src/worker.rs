@@ -297,9 +297,12 @@ impl Worker {
         let mut is_aborted = false;
         while !running.is_empty() {
             // It ends the waiting lease requests. One that has not arrived yet needs another.
-            if self.loops.iter().any(|one| one.is_polling()) {
-                self.leave().await;
-            }
+            let leaving = async {
+                if self.loops.iter().any(|one| one.is_polling()) {
+                    self.leave().await;
+                }
+                sleep(LEAVE_TIME).await;
+            };
             tokio::select! {
                 Some(ended) = running.join_next() => self.ended(ended),
                 () = signals.next() => self.abort(),
@@ -307,7 +310,7 @@ impl Worker {
                     is_aborted = true;
                     self.abort();
                 }
-                () = sleep(LEAVE_TIME) => {}
+                () = leaving => {}
             }
         }
         self.leave().await;
