@@ -119,18 +119,25 @@ fn rate(text: &str) -> Result<RateOf, String> {
 }
 
 impl Args {
-    /// The change of the queue, as a merge patch of `stored`.
+    /// The settings of `--config` or `--file`.
     ///
     /// # Errors
     ///
-    /// [`UsageError`] if a constraint does not exist, or the settings are no object.
-    async fn queue(&self, stored: &Value) -> anyhow::Result<Value> {
-        let given = args::json_from(self.config.as_deref(), self.file.as_deref()).await?;
-        let mut patch = match given {
-            Some(Json(text)) => serde_json::from_str::<Map<String, Value>>(text.get())
-                .map_err(|_| UsageError("the settings must be a JSON object".to_owned()))?,
-            None => Map::new(),
-        };
+    /// [`UsageError`] if the file cannot be read, or the settings are no object.
+    async fn given(&self) -> anyhow::Result<Map<String, Value>> {
+        match args::json_from(self.config.as_deref(), self.file.as_deref()).await? {
+            Some(Json(text)) => Ok(serde_json::from_str(text.get())
+                .map_err(|_| UsageError("the settings must be a JSON object".to_owned()))?),
+            None => Ok(Map::new()),
+        }
+    }
+
+    /// The change of the queue, as a merge patch of `stored`: `patch` and the options.
+    ///
+    /// # Errors
+    ///
+    /// [`UsageError`] if a constraint does not exist.
+    fn queue(&self, mut patch: Map<String, Value>, stored: &Value) -> anyhow::Result<Value> {
         let constraints = patch.get("constraints").unwrap_or(&stored["constraints"]);
         let mut constraints = constraints.as_array().cloned().unwrap_or_default();
         for Limit { constraint, most } in &self.limits {
@@ -176,6 +183,7 @@ impl Args {
 ///
 /// A constraint does not exist; the server is unreachable or rejects the request.
 pub async fn run(args: Args, client: &Client, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let given = args.given().await?;
     let stored: Value = client.get(&["queues", &args.name]).send().await?.read()?;
     let types: BTreeMap<&str, &Json> =
         args.types.iter().map(|(name, change)| (name.as_str(), change)).collect();
@@ -184,7 +192,7 @@ pub async fn run(args: Args, client: &Client, ctx: &Context) -> anyhow::Result<E
         attribute => format!("attribute.{attribute}"),
     };
     let mut body = json!({
-        "over_seconds": args.over, "queue": args.queue(&stored).await?, "types": types, "by": by,
+        "over_seconds": args.over, "queue": args.queue(given, &stored)?, "types": types, "by": by,
     });
     if let Some(version) = args.plugin_version {
         body["throttler_version"] = version.into();
