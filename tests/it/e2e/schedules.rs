@@ -105,8 +105,9 @@ async fn the_command_line_and_the_metrics_say_what_a_schedule_does() {
     let shown = tide.cli(&["jobs", "get", job.trim()]).await.ok();
     assert!(shown.contains("schedule tick, on request"), "{shown}");
     let last = tide.job(whole["last_job"].as_str().unwrap()).await;
-    let origin = json!({"schedule": "tick", "occurrence": last["run_at"]});
-    assert_eq!(last["origin"], origin);
+    let of_last = |one: &&Value| one["job"] == whole["last_job"];
+    let occurrence = whole["previous"].as_array().unwrap().iter().find(of_last).unwrap();
+    assert_eq!(last["origin"], json!({"schedule": "tick", "occurrence": occurrence["at"]}));
     let metrics = String::from_utf8(tide.get("/metrics").await.body).unwrap();
     assert!(metrics.contains("tidegate_occurrences_total{schedule=\"tick\"}"), "{metrics}");
     assert_eq!(tide.cli(&["schedule", "delete", "tick"]).await.ok().trim(), "tick is deleted");
