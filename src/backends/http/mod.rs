@@ -1,7 +1,6 @@
 //! Push delivery over HTTP/1.1 by `reqwest`.
 //!
-//! Read in this order: [`target`] (one request and its outcome), [`guard`] (forbidden
-//! addresses).
+//! [`target`] has one request and its outcome, and [`Guard`] the forbidden addresses.
 
 pub mod target;
 

@@ -84,7 +84,7 @@
 //! 3. [`settle`]: reports are applied to their jobs.
 //! 4. [`limited`] and [`unlimited`]: a tick of a queue with a ledger, and of one without.
 //! 5. [`search`]: which candidates are offered, in which order, and what happens to each.
-//! 6. [`line`]: queues with strict order.
+//! 6. [`mod@line`]: queues with strict order.
 //! 7. [`throttle`]: the queue's plugin decides on a page of candidates.
 //! 8. [`check`]: grants whose check time has come. [`claim`]: the receiver of work starts it.
 

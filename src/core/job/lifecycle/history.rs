@@ -86,7 +86,7 @@ pub struct AttemptRecord {
     /// When its result came or the engine gave it up.
     pub ended_at: Timestamp,
     /// `succeeded`, `failed` or `cancelled`. One that was handed back is `cancelled`, which the
-    /// releases before `hand_back` can read; see [`AttemptRecord::end`].
+    /// releases before `hand_back` can read; see [`AttemptRecord::ended_as`].
     pub outcome: Outcome,
     /// Why it failed, if it did.
     pub error: Option<Failure>,
