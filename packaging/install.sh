@@ -55,7 +55,9 @@ target() {
 # download URL FILE
 download() {
     if has curl; then
-        curl --fail --silent --show-error --location --retry 3 --output "$2" "$1"
+        # A redirect must not lead to an unencrypted address: the checksum comes the same way.
+        case "$1" in https:*) schemes='=https' ;; *) schemes='=http,https' ;; esac
+        curl --fail --silent --show-error --location --proto "$schemes" --retry 3 --output "$2" "$1"
     elif has wget; then
         wget --quiet --tries=3 --output-document="$2" "$1"
     else
@@ -103,7 +105,10 @@ main() {
     fi
     url=$repository/releases/latest/download
     [ -z "$version" ] || url=$repository/releases/download/v$version
-    url=${TIDEGATE_DOWNLOAD_URL:-$url}
+    if [ -n "${TIDEGATE_DOWNLOAD_URL:-}" ]; then
+        [ -z "$version" ] || fail "--version and TIDEGATE_DOWNLOAD_URL exclude each other"
+        url=$TIDEGATE_DOWNLOAD_URL
+    fi
 
     name=tidegate-$(target)
     archive=$name.tar.gz

@@ -129,7 +129,7 @@ func (c Callback) send(ctx context.Context, suffix string, body any, repeat bool
 		return nil, err
 	}
 	transport := &transport{
-		base: target.Scheme + "://" + target.Host, timeout: 30 * time.Second, repeats: 8,
+		base: target.Scheme + "://" + target.Host, timeout: 30 * time.Second, repeats: 1000,
 		repeatTime: time.Minute, http: callbackHTTP,
 	}
 	return transport.request(ctx, Request{

@@ -88,7 +88,7 @@ func (c *Client) connection(ctx context.Context, options StreamOptions, take fun
 		return err
 	}
 	defer response.Body.Close()
-	if response.StatusCode >= 400 {
+	if response.StatusCode >= 300 {
 		body, err := readAll(response)
 		if err != nil {
 			return err

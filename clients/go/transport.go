@@ -172,7 +172,7 @@ func (t *transport) send(ctx context.Context, r Request) (*Answer, error) {
 		return nil, err
 	}
 	answer := &Answer{Status: response.StatusCode, Header: response.Header, Body: body}
-	if response.StatusCode >= 400 {
+	if response.StatusCode >= 300 {
 		return nil, problemOf(answer)
 	}
 	return answer, nil

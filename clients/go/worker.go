@@ -360,12 +360,12 @@ func (w *Worker) answered(leased *leasedAttempt, status int, err error) {
 	report, log := leased.report, w.options.Logger
 	isWrong := status == 400 || status == 413
 	switch {
-	case status < 400:
+	case status < 300:
 		leased.loop.settled(leased)
 	case status == 404 || status == 409:
 		log.Warn("a result is dropped", "job", leased.job.ID, "error", err)
 		leased.loop.settled(leased)
-	case slices.Contains([]int{429, 502, 503, 504}, status) && time.Since(leased.since) < maxReportTime:
+	case slices.Contains([]int{408, 429, 500, 502, 503, 504}, status) && time.Since(leased.since) < maxReportTime:
 		w.outbox.add(leased, false)
 	case isWrong && report.Status == api.StatusSucceeded:
 		// The work was done, and its result cannot be stored: another attempt would repeat it.
@@ -844,13 +844,19 @@ func (l *loop) beatOnce(ctx context.Context, leased *leasedAttempt) (retry time.
 		if answer.Cancel {
 			leased.cancel(ErrCancelled)
 		}
-	case status == 404 || status == 409:
+	case (status == 404 || status == 409) && !isTransient(err):
 		// The report was recorded, or the attempt is over.
 		if !isFinished {
 			leased.cancel(ErrLeaseLost)
 		}
 		return 0, true
-	case isTransient(err):
+	case status == 400 || status == 413:
+		// What it showed is wrong, and the lease lasts.
+		l.worker.options.Logger.Warn("a heartbeat was refused", "job", leased.job.ID, "error", err)
+	default:
+		if !isTransient(err) {
+			l.worker.options.Logger.Warn("a heartbeat was refused", "job", leased.job.ID, "error", err)
+		}
 		leased.job.putBack(shown)
 		rest := time.Until(leased.lostAt)
 		if !isFinished && rest <= 0 {
@@ -859,8 +865,6 @@ func (l *loop) beatOnce(ctx context.Context, leased *leasedAttempt) (retry time.
 			return 0, true
 		}
 		return max(50*time.Millisecond, min(time.Second, rest)), false
-	default:
-		l.worker.options.Logger.Warn("a heartbeat was refused", "job", leased.job.ID, "error", err)
 	}
 	return 0, false
 }

@@ -235,9 +235,9 @@ impl LeaseLoop {
                 self.shared.stop.cancel();
             }
             let is_idle = answer.leases.is_empty();
-            for lease in answer.leases {
-                self.begin(&lease)?;
-            }
+            // One that cannot be read does not hold up the others.
+            let begun: Vec<_> = answer.leases.iter().map(|lease| self.begin(lease)).collect();
+            begun.into_iter().collect::<Result<(), _>>()?;
             let mut pause = Duration::ZERO;
             if is_idle && began.elapsed() < MIN_POLL {
                 pause = MIN_POLL;
@@ -475,14 +475,20 @@ impl LeaseLoop {
                 }
                 Beaten::Again(None)
             }
-            Err(err) if matches!(err.kind(), ErrorKind::NotFound | ErrorKind::Conflict) => {
+            Err(err)
+                if matches!(err.kind(), ErrorKind::NotFound | ErrorKind::Conflict)
+                    && !err.is_transient() =>
+            {
                 // The report was recorded, or the attempt is over.
                 if !is_finished {
                     leased.job.abort(AbortReason::LeaseLost);
                 }
                 Beaten::Over
             }
-            Err(err) if err.is_transient() => {
+            Err(err) if !matches!(err.status(), Some(400 | 413)) => {
+                if !err.is_transient() {
+                    tracing::warn!(job = leased.job.id(), error = %err, "a heartbeat was refused");
+                }
                 leased.job.put_back(shown);
                 let rest = lock(&leased.lost_at).saturating_duration_since(Instant::now());
                 if !is_finished && rest.is_zero() {

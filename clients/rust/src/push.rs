@@ -149,7 +149,7 @@ impl Callback {
             .url(&self.url)
             .token("")
             .http(http)
-            .repeats(8, Duration::from_mins(1))
+            .repeats(1000, Duration::from_mins(1))
             .build()?;
         Ok(Transport::clone(&client.transport))
     }
@@ -409,7 +409,10 @@ async fn keep_beating(job: &PushJob, ended: &Notify) {
         match job.callback.beat(job, &shown).await {
             Ok(false) => {}
             Ok(true) => job.abort(AbortReason::Cancelled),
-            Err(err) if matches!(err.kind(), ErrorKind::NotFound | ErrorKind::Conflict) => {
+            Err(err)
+                if matches!(err.kind(), ErrorKind::NotFound | ErrorKind::Conflict)
+                    && !err.is_transient() =>
+            {
                 job.abort(AbortReason::LeaseLost);
                 return;
             }

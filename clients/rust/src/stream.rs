@@ -95,13 +95,13 @@ impl Stream {
                     }
                     return Ok(change);
                 }
-                Ok(None) => self.disconnect(),
-                Err(err) if err.is_transient() => {
+                Err(err) if !err.is_transient() => return Err(err),
+                // A proxy may end each stream at once.
+                Ok(None) | Err(_) => {
                     self.disconnect();
                     self.failures += 1;
                     sleep(backoff(self.failures, MIN_BACKOFF)).await;
                 }
-                Err(err) => return Err(err),
             }
         }
     }
@@ -159,7 +159,7 @@ impl Stream {
         let transport = &self.client.transport;
         let answer = transport.open(&request, "text/event-stream", None).await?;
         let status = answer.status().as_u16();
-        if status < 400 {
+        if status < 300 {
             return Ok(answer);
         }
         let headers = answer.headers().clone();

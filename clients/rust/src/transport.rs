@@ -195,7 +195,7 @@ impl Transport {
         let answer = self.open(request, "application/json", Some(timeout)).await?;
         let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
         let answer = Answer { status, headers, body: self.read(answer).await? };
-        if status >= 400 { Err(problem(&answer)) } else { Ok(answer) }
+        if status >= 300 { Err(problem(&answer)) } else { Ok(answer) }
     }
 
     /// Sends a request once, and returns when the head of the answer has come.
@@ -258,7 +258,7 @@ impl Transport {
     }
 }
 
-/// The error of an answer with a status from 400 on.
+/// The error of an answer with a status from 300 on. Redirects are not followed.
 pub(crate) fn problem(answer: &Answer) -> Error {
     let read = serde_json::from_slice::<Problem>(&answer.body).ok();
     let problem = read.filter(|problem| !problem.title.is_empty()).unwrap_or_else(|| Problem {

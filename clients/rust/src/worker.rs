@@ -135,12 +135,12 @@ impl Shared {
         let (id, why) = (leased.job.id(), err.map(ToString::to_string).unwrap_or_default());
         let is_wrong = matches!(status, 400 | 413);
         match status {
-            0..400 => leased.settle(),
-            404 | 409 => {
+            0..300 => leased.settle(),
+            404 | 409 if err.is_none_or(|err| !err.is_transient()) => {
                 tracing::warn!(job = id, error = why, "a result is dropped");
                 leased.settle();
             }
-            429 | 502 | 503 | 504 if since.elapsed() < MAX_REPORT_TIME => {
+            408 | 409 | 429 | 500 | 502 | 503 | 504 if since.elapsed() < MAX_REPORT_TIME => {
                 self.outbox.add(self, leased, false);
             }
             _ if is_wrong && report.result.is_some() => {
@@ -156,7 +156,7 @@ impl Shared {
                 self.outbox.add(self, leased, false);
             }
             _ => {
-                tracing::error!(job = id, error = why, "a report was refused");
+                tracing::error!(job = id, error = why, "a report is dropped");
                 leased.settle();
             }
         }

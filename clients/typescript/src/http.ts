@@ -61,7 +61,7 @@ export interface RequestOptions {
   readonly signal?: AbortSignal;
 }
 
-/** An answer with a status below 400. */
+/** An answer with a status below 300. */
 export interface Answer {
   readonly status: number;
   readonly headers: Headers;
@@ -172,7 +172,7 @@ export class Transport {
   /**
    * Sends a request once.
    *
-   * @throws {ProblemError} for a status from 400 on.
+   * @throws {ProblemError} for a status from 300 on.
    * @throws {UnreachableError} if no whole answer came.
    */
   async send(method: string, target: string, options: RequestOptions = {}): Promise<Answer> {
@@ -189,7 +189,7 @@ export class Transport {
       throw new UnreachableError(`${this.url} broke its answer: ${reason(cause)}`, { cause });
     }
     const answer = { status: response.status, headers: response.headers, text };
-    if (response.status < 400) return answer;
+    if (response.status < 300) return answer;
     throw problemOf(answer);
   }
 
@@ -231,7 +231,7 @@ export function isTransient(error: unknown): boolean {
   return error instanceof UnreachableError;
 }
 
-/** The error for an answer with a status from 400 on. */
+/** The error for an answer with a status from 300 on. */
 export function problemOf(answer: Answer): ProblemError {
   let document: unknown;
   try {

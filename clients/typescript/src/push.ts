@@ -159,7 +159,7 @@ export class Callback {
 
   #route() {
     const { origin, pathname } = new URL(this.url);
-    const retries = { repeats: 8, seconds: 60 };
+    const retries = { repeats: 1000, seconds: 60 };
     const http = new Transport({ url: origin, token: "", retries, traceparent: () => undefined });
     return { http, target: pathname, headers: { authorization: `Bearer ${this.token}` } };
   }

@@ -307,13 +307,13 @@ export class Worker {
   answered(attempt: Attempt, status: number, error?: unknown): void {
     const report = attempt.report as Schemas["Report"];
     const isWrong = status === 400 || status === 413;
-    if (status < 400) {
+    if (status < 300) {
       attempt.loop.settled(attempt);
     } else if (status === 404 || status === 409) {
       this.options.logger?.warn(`the result of ${attempt.job.id} is dropped: ${error}`);
       attempt.loop.settled(attempt);
     } else if (
-      [429, 502, 503, 504].includes(status) &&
+      [408, 429, 500, 502, 503, 504].includes(status) &&
       clock() - attempt.since < MAX_REPORT_SECONDS
     ) {
       this.outbox.add(attempt);
@@ -692,14 +692,15 @@ class Loop {
       return true;
     } catch (error) {
       const status = error instanceof ProblemError ? error.status : 0;
-      if (status === 404 || status === 409) {
+      if ((status === 404 || status === 409) && !isTransient(error)) {
         // The report was recorded, or the attempt is over.
         if (!attempt.isFinished) job.abort("lease_lost");
         return false;
       }
       if (!isTransient(error)) {
         options.logger?.warn(`a heartbeat of ${job.id} was refused: ${error}`);
-        return true;
+        // What it showed is wrong, and the lease lasts.
+        if (status === 400 || status === 413) return true;
       }
       job.putBack(shown);
       const now = clock();

@@ -167,6 +167,8 @@ async fn serve(args: ServerArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
     };
     ctx.note(format_args!("tidegate dev serves {data_dir}{kept}{access} on {url}"));
     match token {
+        // A token that was given is a secret of its owner.
+        Some(_) if ctx.global.token.is_some() => ctx.note("Admin token: the one that was given"),
         Some(token) => ctx.note(format_args!("Admin token: {token}")),
         None => ctx.note(format_args!("Try: tidegate dev clock --advance 1h --url {url}")),
     }

@@ -15,7 +15,7 @@ use super::{
     jobs::attempt::read_report,
     media::Accept,
 };
-use crate::runtime::{AttemptLog, UnwrittenLeases};
+use crate::runtime::{AttemptLog, MAX_LEASES, UnwrittenLeases};
 use tidegate_core::{
     job::{Job, JobId, lifecycle::word},
     time::Seconds,
@@ -194,9 +194,13 @@ struct LeaseCall {
 ///
 /// # Errors
 ///
-/// 400 for a body that is no lease call, or a report that names no job.
+/// 400 for a body that is no lease call, for too many reports, or a report that names no job.
 fn read_request(body: &Body, api: &Api) -> Result<LeaseCall, Problem> {
     let mut ask: LeaseBody<'_> = body.read()?;
+    if ask.reports.len() > MAX_LEASES as usize {
+        let most = format!("must have at most {MAX_LEASES} entries");
+        return Err(Problem::invalid("reports", most));
+    }
     let logs = ask.reports.iter_mut().map(|report| std::mem::take(&mut report.log)).collect();
     let worker = ask.worker.as_deref();
     let call = ask.request_id.as_deref().map(|id| api.server.repeatable_call(id, worker));

@@ -97,7 +97,8 @@ async fn drain(
 
 /// Stop a worker: it gets no more jobs, and is to end after those that it runs.
 ///
-/// The answer to its next lease request, or to the one that waits, has `stop`. `tidegate work` and
+/// The answer to its next lease request, or to the one that waits, has `stop`; on AWS a request that
+/// waits in another process is not ended. `tidegate work` and
 /// the workers of the client libraries then end as on SIGTERM. Whatever started the process may
 /// start it again: the stop ends when the worker leaves, and a drain from before stays.
 #[utoipa::path(

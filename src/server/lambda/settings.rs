@@ -115,6 +115,7 @@ impl CloudSettings {
         vars: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, BadVariable> {
         let vars = Variables(vars.into_iter().filter(|(_, value)| !value.is_empty()).collect());
+        let jwt = vars.jwt()?;
         Ok(Self {
             table: vars.required("TIDEGATE_TABLE")?,
             bucket: vars.required("TIDEGATE_BUCKET")?,
@@ -174,8 +175,8 @@ impl CloudSettings {
                 })?
                 .unwrap_or(1),
             console: vars.console()?,
-            jwt: vars.jwt()?,
-            oidc: vars.oidc()?,
+            oidc: vars.oidc(&jwt)?,
+            jwt,
             client_secret_parameter: vars.text(SECRET_PARAMETER).map(str::to_owned),
             given: vars.0.keys().cloned().collect(),
             delivery_bytes: vars.parsed(
@@ -423,15 +424,15 @@ impl Variables {
     }
 
     /// The console as a client of the identity provider.
-    fn oidc(&self) -> Result<settings::Oidc, BadVariable> {
+    fn oidc(&self, jwt: &settings::Jwt) -> Result<settings::Oidc, BadVariable> {
         let text = |variable: &str| self.text(variable).map(str::to_owned);
-        let (jwt, default) = (self.jwt()?, settings::Oidc::default());
+        let default = settings::Oidc::default();
         let oidc = settings::Oidc {
             client_id: text(CLIENT_ID),
             client_secret: text(CLIENT_SECRET),
             scopes: text(OIDC_SCOPES).unwrap_or(default.scopes),
         };
-        oidc.validate(&jwt).map_err(of_setting)?;
+        oidc.validate(jwt).map_err(of_setting)?;
         let has_parameter = self.text(SECRET_PARAMETER).is_some();
         if has_parameter && oidc.client_secret.is_some() {
             return Err(bad(SECRET_PARAMETER, "must not be set with the secret itself"));
@@ -448,7 +449,7 @@ impl Variables {
         let Some(public_url) = public_url? else {
             return Err(bad("TIDEGATE_PUBLIC_URL", "must be set with TIDEGATE_OIDC__CLIENT_ID"));
         };
-        check_confidential(Some(&public_url), &jwt).map_err(of_setting)?;
+        check_confidential(Some(&public_url), jwt).map_err(of_setting)?;
         Ok(oidc)
     }
 

@@ -23,6 +23,9 @@ use tidegate_engine::{
 pub(crate) const MAX_LEASES: u32 = 1000;
 /// The longest wait of one call.
 pub const MAX_WAIT: Duration = Duration::from_mins(1);
+/// The longest wait of a worker that is to stop. It gets no jobs. One that does not know `stop` asks
+/// again and again, and must not do so without a pause.
+const STOPPED_WAIT: Duration = Duration::from_secs(1);
 
 /// A queue to lease from, and its types; `None` selects all pulled types.
 pub(super) type QueueSelection = (QueueName, Option<Vec<TypeName>>);
@@ -74,17 +77,17 @@ impl Server {
         }
         let began = self.inner.engine.ports().clock.machine_now();
         let selections = self.select_queues(&request, bounds).await?;
-        // It gets no jobs, and is to learn at once that it ends.
-        if self.is_worker_stopping(request.worker.as_deref()).await {
-            request.wait = Duration::ZERO;
-        }
-        let until = began + request.wait;
         if request.min > 1 && selections.len() > 1 {
             let message = "must be at most 1 in a request to several queues: name its queue";
             return Err(Error::invalid("min", message));
         }
         let inner = Arc::clone(&self.inner);
         let poll = inner.workers.poll(&request, &*inner.engine.ports().clock);
+        // A stop ends the calls that it finds, so those that come later look for it.
+        if self.is_worker_stopping(request.worker.as_deref()).await {
+            request.wait = request.wait.min(STOPPED_WAIT);
+        }
+        let until = began + request.wait;
         if let (Some(worker), Some(capacity)) = (&request.worker, poll.renewal())
             && let Err(error) =
                 self.keep_registration(worker, &Registration::of_capacity(capacity)).await

@@ -63,7 +63,9 @@ pub use crate::runtime::embedded::handler::{Call, Handled, Handler, Work};
 pub use crate::runtime::embedded::open::{DirectoryOpenError, key_file};
 pub use crate::runtime::plugin_registry::CannotPush;
 pub use crate::runtime::serverless::{NEAR, SweepReport};
-pub(crate) use crate::runtime::{embedded::lease::UnwrittenLeases, logs::AttemptLog};
+pub(crate) use crate::runtime::{
+    embedded::lease::UnwrittenLeases, lease::MAX_LEASES, logs::AttemptLog,
+};
 pub use overview::QueueOverview;
 pub use shadow::Comparison;
 #[cfg(feature = "embedded")]

@@ -110,6 +110,7 @@ impl Statuses {
             };
             let before = largest.bytes;
             largest.truncate(largest.recent.len() / 2);
+            largest.recent.shrink_to_fit();
             self.bytes -= before - largest.bytes;
         }
     }

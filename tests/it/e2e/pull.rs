@@ -139,6 +139,23 @@ async fn a_wrong_report_is_answered_at_once_beside_the_others() {
 }
 
 #[tokio::test]
+async fn too_many_reports_are_refused_whatever_they_are() {
+    let tide = Tidegate::start().await;
+    let line = json!([{"text": "done"}]);
+    for report in [
+        json!({"id": "a", "attempt": 1, "status": "succeeded"}),
+        json!({"id": "a", "attempt": 1, "status": "failed", "result": 1}),
+        json!({"id": "a", "attempt": 1, "status": "succeeded", "log": line}),
+    ] {
+        let reports = |count| json!({"max": 0, "reports": vec![report.clone(); count]});
+        let answer = tide.post("/v1/leases", reports(1000)).await.is(200);
+        assert_eq!(answer["reports"].as_array().map(Vec::len), Some(1000));
+        let refused = tide.post("/v1/leases", reports(1001)).await.problem(400, "invalid_field");
+        assert_eq!(refused["field"], "reports", "{refused}");
+    }
+}
+
+#[tokio::test]
 async fn every_lease_that_is_over_is_recovered_and_not_just_the_first() {
     let tide = Tidegate::start().await;
     for (name, limit) in [("free", Value::Null), ("limited", json!(10))] {

@@ -34,7 +34,7 @@ _REPEATED_CODES = frozenset(("body_timeout", "concurrent_update"))
 
 
 class Answer(NamedTuple):
-    """An answer with a status below 400."""
+    """An answer with a status below 300."""
 
     status: int
     headers: http.client.HTTPMessage
@@ -154,7 +154,7 @@ class Transport:
     ) -> Answer:
         """Send a request once. ``wait`` is the time that the request makes the server wait.
 
-        Raises :class:`~tidegate.errors.ProblemError` for a status from 400 on, and
+        Raises :class:`~tidegate.errors.ProblemError` for a status from 300 on, and
         :class:`~tidegate.errors.Unreachable` if no whole answer came.
         """
         all_headers = dict(self._headers)
@@ -167,7 +167,7 @@ class Transport:
         if query:
             target = f"{target}?{_query(query)}"
         answer = self._exchange(method, self._prefix + target, body, all_headers, wait)
-        if answer.status < 400:
+        if answer.status < 300:
             return answer
         raise _problem_of(answer)
 
@@ -215,7 +215,7 @@ class Transport:
             all_headers = {**self._headers, "accept": "text/event-stream", **headers}
             connection.request("GET", address, None, all_headers)
             response = connection.getresponse()
-            if response.status >= 400:
+            if response.status >= 300:
                 content = response.read(MAX_ANSWER_BYTES)
                 raise _problem_of(Answer(response.status, response.headers, content))
         except (OSError, http.client.HTTPException) as error:

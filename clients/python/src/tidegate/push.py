@@ -175,7 +175,7 @@ class Callback(NamedTuple):
     def _transport(self) -> tuple[Transport, str]:
         parts = urlsplit(self.url)
         base = f"{parts.scheme}://{parts.netloc}"
-        return Transport(base, None, 30.0, RetryPolicy(8, 60.0), lambda: None), parts.path
+        return Transport(base, None, 30.0, RetryPolicy(1000, 60.0), lambda: None), parts.path
 
 
 class PushJob(JobContext[Any]):

@@ -331,13 +331,14 @@ class Worker:
 
     def _answered(self, attempt: _Attempt, status: int, error: ProblemError | None) -> None:
         """Handle the answer to one report. A report that was not recorded is sent again."""
-        if status < 400:
+        if status < 300:
             self._settled(attempt)
         elif status in OVER_STATUS:
             logger.warning("the result of %s is dropped: %s", attempt.job.id, error)
             self._settled(attempt)
         elif (
-            status in (429, 502, 503, 504) and time.monotonic() - attempt.since < MAX_REPORT_SECONDS
+            status in (408, 429, 500, 502, 503, 504)
+            and time.monotonic() - attempt.since < MAX_REPORT_SECONDS
         ):
             self._outbox.add(attempt)
         elif attempt.report["status"] == "succeeded" and status in (400, 413):
@@ -812,14 +813,16 @@ class _Heartbeats:
                 "POST", f"{attempt.path}/heartbeat", body=dumps(body), headers=headers
             ).json()
         except ProblemError as error:
-            if error.status in OVER_STATUS:
+            if error.status in OVER_STATUS and not is_transient(error):
                 # The report was recorded, or the attempt is over.
                 if not attempt.is_finished:
                     job._abort("lease_lost")
                 return False
             if not is_transient(error):
                 logger.warning("a heartbeat of %s was refused: %s", job.id, error)
-                return True
+                if error.status in (400, 413):
+                    # What it showed is wrong, and the lease lasts.
+                    return True
             return self._unanswered(attempt, fields)
         except Unreachable:
             return self._unanswered(attempt, fields)

@@ -225,8 +225,8 @@ mod tests {
     #[test]
     fn five_per_second_are_five_in_any_second() {
         let mut attempts = Attempts::under(5, 1000);
-        for now in [0, 0, 400, 400, 900] {
-            assert_eq!(attempts.try_at(now), now);
+        for at in [0, 0, 400, 400, 900] {
+            assert_eq!(attempts.try_at(at), at);
         }
         assert_eq!(attempts.try_at(950), 1000, "the window is half open: two leave it at 1000");
         assert_eq!(attempts.try_at(999), 1000);
@@ -238,8 +238,8 @@ mod tests {
     #[test]
     fn starts_of_one_part_of_a_window_share_an_entry() {
         let mut attempts = Attempts::under(100, 3200);
-        for now in [0, 50, 99, 100, 199, 200] {
-            attempts.try_at(now);
+        for at in [0, 50, 99, 100, 199, 200] {
+            attempts.try_at(at);
         }
         assert_eq!(attempts.entries(), 3);
         attempts.rate = window(6, 3200);

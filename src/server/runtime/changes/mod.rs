@@ -321,7 +321,8 @@ impl ChangeReader {
             return Some(first);
         }
         self.pause().await;
-        let alive_until = self.until.min(self.clock.machine_now() + KEEP_ALIVE);
+        let check_at = self.checked_at + MAX_UNCHECKED;
+        let alive_until = self.until.min(check_at).min(self.clock.machine_now() + KEEP_ALIVE);
         loop {
             let now = self.clock.machine_now();
             if *self.stopping.borrow_and_update() != StopPhase::Serving || now >= self.until {

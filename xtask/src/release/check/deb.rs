@@ -52,7 +52,7 @@ pub fn check(checked: &Checked) -> Result<String, String> {
     Ok(found.join(", "))
 }
 
-/// Lets dpkg unpack the package into a root of its own and remove it, and systemd make its user there.
+/// Lets dpkg unpack the package into a root of its own, and systemd make its user there.
 /// The scripts of the package do not run: they need the shell of an installed system.
 fn installs(package: &Path, folder: &Path, arch: &str) -> Result<(), String> {
     let root = folder.join("installed");

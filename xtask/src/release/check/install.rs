@@ -106,7 +106,7 @@ pub(super) fn check(checked: &Checked) -> Result<String, String> {
     refused("a missing archive", &archive)?;
     let took = took.as_secs_f64();
     Ok(format!(
-        "a first job ends {took:.1} s after the script begins; an upgrade keeps a running one"
+        "a first job ends {took:.1} s after the script begins; a second installation keeps a running one"
     ))
 }
 
