@@ -135,7 +135,7 @@ impl Engine {
             }
             return;
         }
-        // A merged batch may have sent work, and jobs that were offered to a pull worker: those are
+        // A tick may grant work that it sends, and jobs that were offered to a pull worker: those are
         // never sent.
         let is_sent =
             (1..MAX_SENDS).contains(&batch.sends) && !self.is_leased(catalog, &job.spec.job_type);

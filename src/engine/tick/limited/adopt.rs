@@ -76,14 +76,21 @@ impl Engine {
         let taken: HashSet<JobId> = settled.chain(adopted).cloned().collect();
         let mut running = self.running.lock();
         for (id, was) in dispatched {
-            if taken.contains(&id) || view.granted(&id).is_some() {
+            if taken.contains(&id) {
                 continue;
             }
             let Some(job) = running.get(&id).filter(|job| job.spec.queue == *queue) else {
                 continue;
             };
-            plan.delta.granted.push(grant(job, now));
-            plan.delta.check_by(self.first_check(job, now));
+            match view.granted(&id) {
+                None => {
+                    plan.delta.granted.push(grant(job, now));
+                    plan.delta.check_by(self.first_check(job, now));
+                }
+                // An earlier tick wrote the grant, and failed before the claim.
+                Some(version) if version == job.life.version => {}
+                Some(_) => continue,
+            }
             plan.claims.push(JobChange { job: job.clone(), was });
         }
     }

@@ -251,6 +251,9 @@ impl Engine {
     }
 
     /// Admits candidates over the grants that `decision` leaves. While the ledger settles, none.
+    ///
+    /// On a store without transactions none in a tick that claims unclaimed dispatches either:
+    /// after a crash between ledger and claims, the work of this tick's grants is sent.
     async fn admit_limited(
         &self,
         context: &TickContext<'_>,
@@ -273,9 +276,11 @@ impl Engine {
             usage.add(limits, grant);
         }
         let admission = Admission::new(limits, usage, ledger.rate_counts(), *now);
-        plan.rate_counts = if ledger.settling_until.is_none() {
+        let is_atomic = self.ports.store.capabilities().atomicity.is_atomic();
+        let claims_alone = !is_atomic && !plan.claims.is_empty();
+        plan.again |= claims_alone;
+        plan.rate_counts = if ledger.settling_until.is_none() && !claims_alone {
             // Only a store whose index is separate from its records reads granted jobs in vain.
-            let is_atomic = self.ports.store.capabilities().atomicity.is_atomic();
             let leave_out = (!is_atomic).then(|| {
                 let live = view.live().filter(|grant| !released.contains_key(&grant.job));
                 Arc::new(live.map(|grant| (grant.job.clone(), grant.granted_at)).collect())

@@ -10,7 +10,7 @@ use crate::{
     tick::{TickCache, plan::TickPlan, view::Delta},
 };
 use tidegate_core::{
-    job::{JobId, QueueName, TypeName, Version},
+    job::{JobId, QueueName, State, TypeName, Version},
     port::{Committed, Txn, Work, Write, job_store::Expect},
     queue::{Limits, ledger::BatchId},
 };
@@ -87,6 +87,7 @@ impl Engine {
             .flatten()
             .flatten()
             .filter(|job| grants.get(&job.id) == Some(&job.life.version))
+            .filter(|job| matches!(job.life.state, State::Scheduled { .. }))
             .map(|job| {
                 let work = Work::of(&job, granted_at, Some(granted_at));
                 (work, job.spec.job_type.clone())

@@ -126,25 +126,26 @@ impl LedgerView {
 
     /// Merges the emptiest batches into one when there are too many, or one is under a quarter
     /// live.
+    ///
+    /// Batches that a tick claimed and batches that were sent stay apart: a claim that was not
+    /// written must not be sent. Only the kind with more batches is merged.
     fn merge(&self, ledger: &mut Ledger, add: &mut Vec<GrantBatch>, remove: &mut Vec<BatchId>) {
         let live = |reference: &BatchRef| reference.count as usize - reference.released.count();
-        let sparse = ledger
-            .batches
-            .iter()
-            .filter(|reference| live(reference) * 4 < reference.count as usize)
-            .count();
+        let are_sent = ledger.batches.iter().filter(|reference| reference.sends > 0).count();
+        let are_sent = are_sent * 2 > ledger.batches.len();
+        let kind = ledger.batches.iter().filter(|reference| (reference.sends > 0) == are_sent);
+        let sparse =
+            kind.clone().filter(|reference| live(reference) * 4 < reference.count as usize).count();
         if ledger.batches.len() <= MAX_BATCHES && sparse < 2 {
             return;
         }
-        let mut order: Vec<(usize, BatchId)> = ledger
-            .batches
-            .iter()
+        let mut order: Vec<(usize, BatchId)> = kind
             .filter(|reference| reference.sent && !self.is_extended(reference))
             .map(|reference| (live(reference), reference.id))
             .collect();
         order.sort_unstable();
-        let many = order.len().saturating_sub(MAX_BATCHES / 2).max(sparse).max(2).min(order.len());
-        let chosen: Vec<BatchId> = order[..many].iter().map(|(_, id)| *id).collect();
+        let many = ledger.batches.len().saturating_sub(MAX_BATCHES / 2).max(sparse).max(2);
+        let chosen: Vec<BatchId> = order.iter().take(many).map(|(_, id)| *id).collect();
         if chosen.len() < 2 {
             return;
         }
@@ -155,12 +156,7 @@ impl LedgerView {
         }
         let mut grants = Vec::new();
         let mut check_at = Timestamp::MAX;
-        // Batches that the tick claimed were never sent. The others keep the smallest number of
-        // sends.
-        let sends = ledger
-            .batches
-            .iter()
-            .filter(|reference| chosen.contains(&reference.id) && reference.sends > 0);
+        let sends = ledger.batches.iter().filter(|reference| chosen.contains(&reference.id));
         let sends = sends.map(|reference| reference.sends).min().unwrap_or(0);
         let (merged, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut ledger.batches)
             .into_iter()

@@ -1,13 +1,22 @@
 //! The first limit of a queue with unclaimed dispatches.
 
+use std::sync::Arc;
+
 use tidegate_core::{
-    job::type_config::{Start, TypeConfig},
+    job::{
+        JobId,
+        type_config::{Start, TypeConfig},
+    },
+    port::job_store::SharedStore,
     queue::QueueConfig,
     target::{Push, TargetConfig},
 };
-use tidegate_engine::{TickInput, request::ReportOutcome};
+use tidegate_engine::{
+    Dispatch, TickCache, TickInput, memory::MemoryStore, request::ReportOutcome,
+    testkit::faults::FaultyStore,
+};
 
-use crate::cases::harness::{Harness, every_store, report, work};
+use crate::cases::harness::{Harness, demand, every_store, queue, report, work};
 
 /// A push type whose jobs are dispatched without a claim.
 fn plain() -> TypeConfig {
@@ -46,7 +55,7 @@ async fn another_process_counts_its_own_in_its_next_tick() {
     for mut harness in every_store() {
         harness.set_type("work", plain()).await;
         harness.enqueue_many((0..6).map(|_| work())).await;
-        let mut other = Harness::on(std::sync::Arc::clone(&harness.store));
+        let mut other = Harness::on(Arc::clone(&harness.store));
         let running = other.lease(2).await;
         assert_eq!(running.len(), 2);
         harness.set_queue(QueueConfig { concurrency: Some(3), ..QueueConfig::default() }).await;
@@ -58,6 +67,54 @@ async fn another_process_counts_its_own_in_its_next_tick() {
     }
 }
 
+/// The first limit's tick stops after each of its writes in turn, and its process lives on. Another
+/// process has the next tick.
+#[tokio::test]
+async fn a_claim_that_was_not_written_is_repeated_and_not_sent() {
+    let mut cut_between = 0;
+    for writes in 0.. {
+        let memory: SharedStore = Arc::new(MemoryStore::new());
+        let store = Arc::new(FaultyStore::new(memory, 1));
+        let mut harness = Harness::on(Arc::clone(&store) as SharedStore);
+        harness.set_type("work", plain()).await;
+        harness.enqueue_many((0..3).map(|_| work())).await;
+        let runs = harness.lease(3).await;
+        harness.set_queue(QueueConfig { concurrency: Some(9), ..QueueConfig::default() }).await;
+        harness.tick(TickInput::default()).await;
+        harness.wait(6);
+        harness.enqueue(work()).await;
+        let input = || TickInput {
+            demands: vec![demand(&["work"], 9, Dispatch::Queue)],
+            ..TickInput::default()
+        };
+        store.crash_after(writes);
+        let cut = harness.engine.tick(&queue(), &mut harness.cache, input()).await;
+        store.revive();
+        if harness.granted().await > 0 {
+            cut_between += u32::from(cut.is_err());
+            let mut cache = TickCache::default();
+            harness.another().tick(&queue(), &mut cache, input()).await.unwrap();
+        }
+        harness.tick(TickInput::default()).await;
+        let sent: Vec<JobId> = harness.work().into_iter().map(|work| work.job).collect();
+        assert!(runs.iter().all(|run| !sent.contains(&run.id)), "after {writes} writes: {sent:?}");
+        for job in &runs {
+            let job = harness.job(&job.id).await;
+            assert!(
+                job.life.running().is_some(),
+                "after {writes} writes {} is not claimed",
+                job.id
+            );
+        }
+        let ended = harness.succeed(&runs).await;
+        assert!(ended.iter().all(|job| job.life.ended().is_some() && job.life.attempt == 1));
+        if cut.is_ok() {
+            break;
+        }
+    }
+    assert_eq!(cut_between, 3, "cuts before each claim");
+}
+
 #[tokio::test]
 async fn an_unclaimed_job_changed_before_a_limit_stops_no_queue() {
     for mut harness in every_store() {
@@ -65,7 +122,7 @@ async fn an_unclaimed_job_changed_before_a_limit_stops_no_queue() {
         harness.enqueue(work()).await;
         let mine = harness.lease(1).await;
         // Another process had the job too and completed it.
-        let mut other = Harness::on(std::sync::Arc::clone(&harness.store));
+        let mut other = Harness::on(Arc::clone(&harness.store));
         let theirs = other.lease(1).await;
         other.succeed(&theirs).await;
         harness.set_queue(QueueConfig { concurrency: Some(1), ..QueueConfig::default() }).await;
