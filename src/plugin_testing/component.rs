@@ -52,16 +52,22 @@ pub enum PluginAnswer {
 }
 
 impl Component {
-    /// Compiles a component at `now`; `name` is its name in errors, such as the path of its file.
+    /// Compiles a component at `now` with `compiler`; `name` is its name in errors, such as the path
+    /// of its file.
     ///
     /// # Errors
     ///
     /// It is no plugin ([`Unusable`]), or cannot be compiled.
-    pub async fn compile(name: &str, wasm: Bytes, now: Timestamp) -> anyhow::Result<Self> {
+    pub async fn compile(
+        name: &str,
+        wasm: Bytes,
+        compiler: &Compiler,
+        now: Timestamp,
+    ) -> anyhow::Result<Self> {
         let objects = Arc::new(InMemory::new());
         let host = PluginHost::new(objects.clone(), Arc::new(SystemClock), Run::Here)?;
         let imports = imports(&wasm);
-        let artifact = host.compile(wasm, &Compiler::Here).await.map_err(|error| match error {
+        let artifact = host.compile(wasm, compiler).await.map_err(|error| match error {
             CompileError::Refused(refused) => {
                 Unusable { name: name.to_owned(), reasons: refused.messages }.into()
             }

@@ -58,6 +58,9 @@ pub enum Compiler {
     /// gigabytes. Only for the machines of authors.
     #[cfg(feature = "compiler")]
     Here,
+    /// In this process, unless an earlier one compiled the same and kept it in a folder.
+    #[cfg(feature = "compiler")]
+    Kept(super::kept_code::KeptCode),
     /// In a separate process with bounded time and memory.
     Process(super::compile_process::Process),
 }
@@ -114,6 +117,12 @@ impl Artifact {
 #[cfg(feature = "compiler")]
 pub(crate) fn code_of(wasm: &[u8]) -> Result<Vec<u8>, Refused> {
     super::inspect::inspect(wasm)?;
+    code_of_inspected(wasm)
+}
+
+/// The code of a component that was inspected.
+#[cfg(feature = "compiler")]
+pub(super) fn code_of_inspected(wasm: &[u8]) -> Result<Vec<u8>, Refused> {
     let mut config = crate::wasm::runtime::config();
     // Without an explicit target, the code would use all features of this processor, and other
     // machines would refuse it.
@@ -143,6 +152,11 @@ impl PluginHost {
             Compiler::Here => {
                 let wasm = wasm.clone();
                 self.aside(move |_| code_of(&wasm)).await?
+            }
+            #[cfg(feature = "compiler")]
+            Compiler::Kept(kept) => {
+                let (kept, wasm) = (kept.clone(), wasm.clone());
+                self.aside(move |_| kept.code_of(&wasm)).await?
             }
             Compiler::Process(process) => process.code_of(&wasm).await?,
         };

@@ -31,6 +31,8 @@ mod guest;
 mod host;
 #[cfg(feature = "compiler")]
 mod inspect;
+#[cfg(feature = "compiler")]
+pub mod kept_code;
 mod lower;
 mod module_cache;
 pub mod record;

@@ -45,7 +45,7 @@ pub struct Args {
 /// # Errors
 ///
 /// The folder is not a project, a tool is missing, or a tool failed and printed the reason on
-/// standard error.
+/// standard error; or the component, which was written, cannot be used as a plugin.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let dir = tokio::fs::canonicalize(&args.dir)
         .await
@@ -60,6 +60,8 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     tokio::fs::write(&output, &component)
         .await
         .with_context(|| format!("{} cannot be written", output.display()))?;
+    // The commands that follow find its code.
+    local::open(&output, ctx).await?;
     if ctx.json() {
         ctx.print(json!({"file": output, "bytes": component.len()}))?;
     } else {

@@ -1,10 +1,14 @@
-//! The component of `check`, `test` and `bench`, and the units of their output.
+//! The component of the commands that need no server, and the units of their output.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use super::component;
 use crate::{cli::Context, plugin_testing::Component};
 use tidegate_api::UsageView;
+use tidegate_backends::wasm::{compile::Compiler, kept_code::KeptCode};
 use tidegate_core::queue::plugin::Role;
 
 /// Compiles the component in `file`.
@@ -14,7 +18,23 @@ use tidegate_core::queue::plugin::Role;
 /// The file cannot be read or compiled, or the component is not a plugin.
 pub async fn open(file: &Path, ctx: &Context) -> anyhow::Result<Component> {
     let wasm = component(file).await?;
-    Component::compile(&file.display().to_string(), wasm.into(), ctx.now()).await
+    Component::compile(&file.display().to_string(), wasm.into(), &compiler(), ctx.now()).await
+}
+
+/// The compiler of this user's commands, which keeps its code between them.
+pub fn compiler() -> Compiler {
+    code_folder().map_or(Compiler::Here, |folder| Compiler::Kept(KeptCode::at(folder)))
+}
+
+/// `tidegate/code` in the user's directory of caches.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the command line is the edge: it reads the environment"
+)]
+fn code_folder() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let caches = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
+    Some(caches.join("tidegate/code"))
 }
 
 /// Returns the usage of a call in one line.

@@ -6,10 +6,13 @@ use anyhow::Context as _;
 use object_store::memory::InMemory;
 use serde_json::Value as Json;
 
-use crate::cli::{UsageError, args, plugin::component};
+use crate::cli::{
+    UsageError, args,
+    plugin::{component, local},
+};
 use tidegate_backends::{
     system::SystemClock,
-    wasm::{PluginHost, Run, compile::Compiler},
+    wasm::{PluginHost, Run},
 };
 use tidegate_core::{
     job::PluginName,
@@ -87,7 +90,7 @@ async fn config(text: Option<&str>) -> anyhow::Result<Option<Arc<Json>>> {
 async fn compiled(host: &PluginHost, file: &Path, role: Role) -> anyhow::Result<NewVersion> {
     let wasm = component(file).await?;
     let refused = || format!("{} cannot be used as a plugin", file.display());
-    let artifact = host.compile(wasm.into(), &Compiler::Here).await.with_context(refused)?;
+    let artifact = host.compile(wasm.into(), &local::compiler()).await.with_context(refused)?;
     let (throttler, retry) = (artifact.throttler, artifact.retry);
     match role {
         Role::Throttler if throttler.is_none() => {
