@@ -23,6 +23,8 @@ mod health;
 mod history;
 mod jobs;
 mod manual;
+#[cfg(target_os = "linux")]
+mod memory;
 mod operation;
 pub(crate) mod output;
 mod plugin;
@@ -53,6 +55,8 @@ use profile::Profile;
 use tidegate_api::pages;
 use tidegate_backends::wasm::compile_process;
 
+#[cfg(target_os = "linux")]
+pub use self::memory::share_heaps;
 pub use self::{
     client::{Client, Error, Problem},
     context::{Context, ExitCode, Output, UsageError},

@@ -16,6 +16,8 @@ use tracing_subscriber::{
     filter::Targets, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
 };
 
+#[cfg(target_os = "linux")]
+use super::memory;
 use super::{Context, ExitCode, doctor::Served};
 use tidegate_backends::{
     http::HttpTarget,
@@ -40,8 +42,6 @@ use tidegate_server::{
 
 mod access;
 mod descriptors;
-#[cfg(target_os = "linux")]
-mod memory;
 mod supervisor;
 
 use access::{no_token, record_token_uses, warn_of_access};

@@ -21,8 +21,11 @@ use tracing::Instrument as _;
 use super::{
     ApiOptions, ENVELOPE_BYTES,
     body::{BodyLimit, BodyTime},
+    bound,
     error::Problem,
-    headers, health, media, reply,
+    headers, health,
+    host::Hosts,
+    media, reply,
 };
 use tidegate_core::port::Entropy;
 
@@ -44,13 +47,24 @@ pub struct Overloaded;
 #[derive(Clone, Debug)]
 pub(super) struct RequestId(pub String);
 
+/// The state of the layer.
+///
+/// Each layer takes a kilobyte of each request that waits, so there is one for all of this.
+pub(super) struct Envelope {
+    pub options: Arc<ApiOptions>,
+    pub hosts: Hosts,
+    /// Most bytes of an answer, if the deployment mode has a bound.
+    pub answer_bytes: Option<usize>,
+}
+
 /// Passes `request` to the routes, and completes the answer.
-pub(crate) async fn envelope(
-    State(options): State<Arc<ApiOptions>>,
+pub(super) async fn envelope(
+    State(state): State<Arc<Envelope>>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let id = request_id(&options, request.headers());
+    let Envelope { options, hosts, answer_bytes } = &*state;
+    let id = request_id(options, request.headers());
     let shown_id = RequestId(id.to_str().unwrap_or_default().to_owned());
     request.extensions_mut().insert(shown_id);
     let encoding = media::of_answer(request.headers()).unwrap_or_default();
@@ -83,11 +97,16 @@ pub(crate) async fn envelope(
                           and data: use https, or set allow_unencrypted_proxy";
             return Problem::new(ErrorCode::InsecureRequest, detail).into_response();
         }
-        let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
-        answered.unwrap_or_else(|panic| {
-            Problem::internal(format!("a handler panicked: {}", panic_message(&*panic)))
-                .into_response()
-        })
+        if let Some(refused) = hosts.refusal(&request) {
+            return refused;
+        }
+        match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+            Ok(answer) => bound::bounded(answer, *answer_bytes),
+            Err(panic) => {
+                let message = panic_message(&*panic);
+                Problem::internal(format!("a handler panicked: {message}")).into_response()
+            }
+        }
     };
     let mut response = answered.instrument(span).await;
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {

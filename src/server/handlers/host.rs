@@ -13,9 +13,8 @@ use std::sync::Arc;
 use tidegate_core::error_code::ErrorCode;
 
 use axum::{
-    extract::{Request, State},
+    extract::Request,
     http::{HeaderMap, HeaderName, HeaderValue, header, uri::Authority},
-    middleware::Next,
     response::{IntoResponse, Response},
 };
 use url::{Origin, Url};
@@ -28,7 +27,7 @@ const PROXY_HEADERS: [&str; 3] = ["forwarded", "via", "x-real-ip"];
 /// The beginning of the names of the others.
 const FORWARDED: &str = "x-forwarded";
 
-/// The state of the layer.
+/// What decides which hosts a request may name.
 pub struct Hosts {
     auth: Arc<dyn Authenticate>,
     /// Where browsers reach the server.
@@ -39,6 +38,35 @@ impl Hosts {
     /// For a server with these credentials that is reached at `public_url`.
     pub fn new(auth: Arc<dyn Authenticate>, public_url: &str) -> Self {
         Self { auth, public: public_url.parse::<Url>().ok().map(|url| url.origin()) }
+    }
+
+    /// The answer to a request that must not reach its route: a change by a page of another site,
+    /// and, while the server is open, a request for another host or one that came through a proxy.
+    /// With credentials, every host name is accepted.
+    pub fn refusal(&self, request: &Request) -> Option<Response> {
+        if self.is_foreign_page(request) {
+            let detail = "a page of another site must not change anything on this server";
+            return Some(Problem::new(ErrorCode::CrossSite, detail).into_response());
+        }
+        if !self.auth.serves_this_machine_alone()
+            || health::OPEN_ROUTES.contains(&request.uri().path())
+        {
+            return None;
+        }
+        if let Some(name) = foreign_host(request) {
+            let detail = format!(
+                "without tokens this server accepts only requests for this machine, and {name:?} \
+                 is another host: create a token"
+            );
+            return Some(Problem::new(ErrorCode::HostNotAllowed, detail).into_response());
+        }
+        let name = proxy_header(request.headers())?;
+        let detail = format!(
+            "the request came through a proxy (it has the header {name}), and without tokens this \
+             server accepts only requests from this machine: create a token"
+        );
+        let refused = AuthError::Refused(detail);
+        Some(access::unknown(&refused, request.headers()).into_response())
     }
 
     /// Whether a browser sends this change for a page of another site. It is refused: otherwise
@@ -102,37 +130,4 @@ fn proxy_header(headers: &HeaderMap) -> Option<&HeaderName> {
         PROXY_HEADERS.contains(&name.as_str()) || name.as_str().starts_with(FORWARDED)
     };
     headers.keys().find(marks)
-}
-
-/// Refuses changes by pages of other sites. While the server is open, refuses requests for other
-/// hosts, and those that came through a proxy. With credentials, every host name is accepted.
-pub(crate) async fn only_here(
-    State(hosts): State<Arc<Hosts>>,
-    request: Request,
-    next: Next,
-) -> Response {
-    if hosts.is_foreign_page(&request) {
-        let detail = "a page of another site must not change anything on this server";
-        return Problem::new(ErrorCode::CrossSite, detail).into_response();
-    }
-    if hosts.auth.serves_this_machine_alone()
-        && !health::OPEN_ROUTES.contains(&request.uri().path())
-    {
-        if let Some(name) = foreign_host(&request) {
-            let detail = format!(
-                "without tokens this server accepts only requests for this machine, and {name:?} \
-                 is another host: create a token"
-            );
-            return Problem::new(ErrorCode::HostNotAllowed, detail).into_response();
-        }
-        if let Some(name) = proxy_header(request.headers()) {
-            let detail = format!(
-                "the request came through a proxy (it has the header {name}), and without tokens \
-                 this server accepts only requests from this machine: create a token"
-            );
-            let refused = AuthError::Refused(detail);
-            return access::unknown(&refused, request.headers()).into_response();
-        }
-    }
-    next.run(request).await
 }

@@ -66,7 +66,7 @@ pub use self::{
     refused_head::{RefusedHead, refused_head},
 };
 
-use self::{error::Problem, host::Hosts};
+use self::{envelope::Envelope, error::Problem, host::Hosts};
 use crate::{
     auth::{Authenticate, oidc::SignIn},
     dashboard::{self, ConsoleOptions},
@@ -185,7 +185,7 @@ fn routes() -> OpenApiRouter<Api> {
 pub fn router(server: Server, options: ApiOptions) -> Router {
     let (resources, document) = routes().split_for_parts();
     let options = Arc::new(options);
-    let most = server.options().answer_bytes;
+    let answer_bytes = server.options().answer_bytes;
     let hosts = Hosts::new(Arc::clone(&options.auth), &server.options().public_url);
     let api = Api { server, options: Arc::clone(&options) };
     let documented = Documented {
@@ -202,11 +202,7 @@ pub fn router(server: Server, options: ApiOptions) -> Router {
         Some(sign_in) => routes.merge(dashboard::sign_in::routes(Arc::clone(sign_in))),
         None => routes,
     };
-    let bound =
-        middleware::map_response(
-            move |answer: Response| async move { bound::bounded(answer, most) },
-        );
-    wrapped(routes.layer(bound), options, hosts)
+    wrapped(routes, Envelope { options, hosts, answer_bytes })
 }
 
 /// What the document of the API says about its routes.
@@ -235,8 +231,8 @@ async fn around_documented(
     }
 }
 
-/// `routes` with their fallbacks, and with the layers around them.
-fn wrapped(routes: Router, options: Arc<ApiOptions>, hosts: Hosts) -> Router {
+/// `routes` with their fallbacks, and with the layer around them.
+fn wrapped(routes: Router, envelope: Envelope) -> Router {
     routes
         .fallback(async |uri: Uri| {
             let detail = match uri.path() {
@@ -252,8 +248,7 @@ fn wrapped(routes: Router, options: Arc<ApiOptions>, hosts: Hosts) -> Router {
                 "this route does not accept the method; the header Allow lists those it accepts",
             )
         })
-        .layer(middleware::from_fn_with_state(Arc::new(hosts), host::only_here))
-        .layer(middleware::from_fn_with_state(options, envelope::envelope))
+        .layer(middleware::from_fn_with_state(Arc::new(envelope), envelope::envelope))
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use crate::{
     handlers::{
         access::{Enqueue, Holder, May, Read, check_critical},
         body::{Body, BodyLimit},
+        envelope::Envelope,
         error::Problem,
         host::Hosts,
         media::Accept,
@@ -289,7 +290,8 @@ async fn unencrypted_requests_through_a_proxy_are_refused() {
     let allowing =
         Arc::new(ApiOptions { allow_unencrypted_proxy: true, ..ApiOptions::clone(&options()) });
     let hosts = Hosts::new(Arc::clone(&allowing.auth), "");
-    let router = wrapped(Router::new().route("/v1/echo", get(async || "got")), allowing, hosts);
+    let envelope = Envelope { options: allowing, hosts, answer_bytes: None };
+    let router = wrapped(Router::new().route("/v1/echo", get(async || "got")), envelope);
     assert_eq!(
         ask(&router, "GET", "/v1/echo", &[("x-forwarded-proto", "http")], "").await.0.status(),
         200
@@ -305,7 +307,8 @@ async fn an_open_server_accepts_only_its_own_host_names() {
     let options =
         Arc::new(ApiOptions { auth: Arc::clone(&auth) as _, ..ApiOptions::clone(&options()) });
     let hosts = Hosts::new(Arc::clone(&auth) as _, "https://Queue.example/jobs");
-    let router = wrapped(routes.with_state(Arc::clone(&options)), options, hosts);
+    let routes = routes.with_state(Arc::clone(&options));
+    let router = wrapped(routes, Envelope { options, hosts, answer_bytes: None });
     let status = async |headers: &[(&str, &str)]| {
         ask(&router, "GET", "/v1/read", headers, "").await.0.status().as_u16()
     };

@@ -17,7 +17,7 @@ use axum::{
 };
 use tower::ServiceExt as _;
 
-use super::{ApiOptions, host::Hosts, wrapped};
+use super::{ApiOptions, envelope::Envelope, host::Hosts, wrapped};
 use crate::{
     auth::{AuthError, Authenticate, Bounds, Credentials, Principal, Scopes},
     dashboard::ConsoleOptions,
@@ -77,7 +77,8 @@ fn options() -> Arc<ApiOptions> {
 fn around(routes: Router<Arc<ApiOptions>>) -> Router {
     let options = options();
     let hosts = Hosts::new(Arc::clone(&options.auth), "https://queue.example/jobs");
-    wrapped(routes.with_state(Arc::clone(&options)), options, hosts)
+    let routes = routes.with_state(Arc::clone(&options));
+    wrapped(routes, Envelope { options, hosts, answer_bytes: None })
 }
 
 /// The answer to one request: method, path, headers, body.
