@@ -73,6 +73,29 @@ impl Parts {
     }
 }
 
+/// The change that replaces the record in `old`, if it has not changed, by that in `new`.
+pub(super) fn replacement(new: Item, old: &Item) -> Change {
+    // A large record is named by the digest of its content.
+    let when = [row::RECORD, row::LIST].into_iter().find_map(|name| {
+        let value = old.attrs.get(&name)?;
+        Some((name, value.clone()))
+    });
+    let remove = [row::RECORD, row::LIST, row::VERSION].into_iter();
+    let remove = remove.filter(|name| !new.attrs.contains_key(name)).collect();
+    match when {
+        Some(when) => {
+            Change::Update { key: new.key, set: new.attrs.into_iter().collect(), remove, when }
+        }
+        None => Change::Insert(new),
+    }
+}
+
+/// Whether the content of the record in `item` is damaged. Large content is not looked at.
+pub(super) fn is_damaged(kind: RecordKind, item: &Item) -> bool {
+    let stored = item.bytes(row::RECORD);
+    stored.is_some_and(|stored| whole_record(kind, item, stored).is_none())
+}
+
 /// A record's time as an attribute.
 pub(super) fn until(at: Timestamp) -> (char, Val) {
     (row::LOW_WATERMARK, Val::N(at.millis().max(0) as u64))

@@ -35,6 +35,20 @@ pub(super) fn page(db: &Connection, query: &RecordQuery) -> Result<Vec<Record>, 
     Ok(found)
 }
 
+/// The record of `kind` called `name`; none if it is damaged, which is logged.
+pub(super) fn named(
+    db: &Connection,
+    kind: RecordKind,
+    name: &str,
+) -> Result<Option<Record>, Failure> {
+    let mut find = db.prepare_cached(
+        "SELECT name, until, bytes FROM records INDEXED BY records_by_name \
+         WHERE kind = ?1 AND name = ?2",
+    )?;
+    let mut rows = find.query([kind.as_str(), name])?;
+    rows.next()?.map_or(Ok(None), |row| record(row, kind))
+}
+
 /// The record in a row of name, time and bytes; none if it is damaged, which is logged.
 fn record(row: &Row<'_>, kind: RecordKind) -> Result<Option<Record>, Failure> {
     let (name, until): (RawText, i64) = (row.get(0)?, row.get(1)?);

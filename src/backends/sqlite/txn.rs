@@ -11,6 +11,7 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 use super::error::Failure;
 use super::{
     names::Names,
+    record,
     row::{self, DataColumns, LifeColumns, RawText, select_jobs},
 };
 use crate::unreadable::unreadable;
@@ -208,6 +209,10 @@ impl<'a> Group<'a> {
                 let now = self.item_version(*kind, name)?;
                 let was = if *was == 0 { Expect::Absent } else { Expect::Is(*was) };
                 unless(&was, now, CurrentRecord::Version)
+            }
+            Write::SwapRecord { record, was } => {
+                let now = record::named(self.db, record.kind, &record.name)?;
+                unless(was, now, |_| CurrentRecord::Record)
             }
             Write::AddBatch(..)
             | Write::RemoveBatch(..)

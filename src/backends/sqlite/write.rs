@@ -196,7 +196,9 @@ impl Group<'_> {
             Write::SetItem { kind, name, version, bytes, .. } => {
                 self.set_item(*kind, name, *version, bytes.as_deref())?;
             }
-            Write::PutRecord(record) => self.put_record(record)?,
+            Write::PutRecord(record) | Write::SwapRecord { record, .. } => {
+                self.put_record(record)?;
+            }
             Write::RemoveRecord { kind, name, until } => {
                 let mut remove = self.db.prepare_cached(
                     "DELETE FROM records \

@@ -107,6 +107,13 @@ impl Records {
                 let now = self.items.get(&(*kind, name.clone())).map_or(0, |item| item.version);
                 (now != *was).then(|| version(now))
             }
+            Write::SwapRecord { record, was } => {
+                let now = self.kept.get(&(record.kind, record.name.clone()));
+                (now != expected(was)).then(|| match now {
+                    Some(_) => CurrentRecord::Record,
+                    None => CurrentRecord::Nothing,
+                })
+            }
             Write::AddBatch(..)
             | Write::RemoveBatch(..)
             | Write::Together(_)
@@ -157,7 +164,7 @@ impl Records {
                 };
                 self.items_version += u64::from(kind.is_decided_under());
             }
-            Write::PutRecord(record) => {
+            Write::PutRecord(record) | Write::SwapRecord { record, .. } => {
                 self.kept.insert((record.kind, record.name.clone()), record);
             }
             Write::RemoveRecord { kind, name, until } => {

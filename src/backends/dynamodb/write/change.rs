@@ -65,6 +65,13 @@ pub(super) fn change<'a>(
             )
         }
         Write::PutRecord(record) => Change::Put(record::Parts::of(record).item),
+        Write::SwapRecord { record, was } => {
+            let item = record::Parts::of(record).item;
+            match was {
+                Expect::Absent => Change::Insert(item),
+                Expect::Is(was) => record::replacement(item, &record::Parts::of(was).item),
+            }
+        }
         Write::RemoveRecord { kind, name, until } => {
             Change::Delete { key: key::record(*kind, name), when: until.map(record::until) }
         }

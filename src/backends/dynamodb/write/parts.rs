@@ -60,7 +60,9 @@ pub(super) fn keys_of(write: &Write) -> Vec<Key> {
         Write::RemoveBatch(queue, id) => vec![key::batch(queue, *id)],
         Write::SetLedger { queue, .. } => vec![key::ledger(queue)],
         Write::SetItem { kind, name, .. } => vec![key::item(*kind, name)],
-        Write::PutRecord(Record { kind, name, .. }) | Write::RemoveRecord { kind, name, .. } => {
+        Write::PutRecord(Record { kind, name, .. })
+        | Write::SwapRecord { record: Record { kind, name, .. }, .. }
+        | Write::RemoveRecord { kind, name, .. } => {
             vec![key::record(*kind, name)]
         }
         Write::RequireItem { .. } => Vec::new(),

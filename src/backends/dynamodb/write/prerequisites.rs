@@ -48,7 +48,7 @@ impl DynamoStore {
             }
             let mut locations = planned.locations.iter();
             for write in single_writes(planned.write) {
-                if let Write::PutRecord(record) = write {
+                if let Write::PutRecord(record) | Write::SwapRecord { record, .. } = write {
                     let parts = record::Parts::of(record).before;
                     needed.bodies.extend(parts.into_iter().map(Change::Put));
                 }

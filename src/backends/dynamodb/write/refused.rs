@@ -7,6 +7,7 @@ use super::{
 use crate::dynamodb::{
     DynamoStore,
     key::Key,
+    record,
     row::{self, BodyAt},
     table::{Change, Item, Val},
 };
@@ -14,7 +15,7 @@ use tidegate_core::{
     job::{Job, JobId},
     port::{
         StoreError,
-        job_store::{CurrentRecord, Write},
+        job_store::{CurrentRecord, Expect, Write},
     },
     time::Timestamp,
 };
@@ -140,6 +141,14 @@ fn refusal(
     if matches!(write, Write::RemoveRecord { .. }) {
         return Refusal::Done;
     }
+    // A damaged record is absent for its readers.
+    if let (Write::SwapRecord { record, was: Expect::Absent }, [Change::Insert(new)], [Some(old)]) =
+        (write, changes, &current[..])
+        && record::is_damaged(record.kind, old)
+    {
+        let changes = vec![record::replacement(new.clone(), old)];
+        return Refusal::Replace { changes, hidden: Vec::new() };
+    }
     let is_expired = |item: &Item| row::is_over(item, now);
     let (expired, live): (Vec<Option<Item>>, Vec<Option<Item>>) = current
         .into_iter()
@@ -190,6 +199,7 @@ fn conflict(write: &Write, change: &Change, item: Option<&Item>, now: Timestamp)
         Write::SetLedger { .. } | Write::SetItem { .. } => {
             CurrentRecord::Version(item.number(row::VERSION).unwrap_or(0))
         }
+        Write::SwapRecord { .. } => CurrentRecord::Record,
         _ => {
             let job = match row::stored(item, now) {
                 Ok(job) => Box::new(job),

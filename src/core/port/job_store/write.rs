@@ -96,6 +96,14 @@ pub enum Write {
     /// Writes a record, and replaces the one of its kind and name. A repeat writes the same record,
     /// so no condition is needed.
     PutRecord(Record),
+    /// Writes a record if the one of its kind and name is `was`, as it was read. A record that
+    /// cannot be read is absent.
+    SwapRecord {
+        /// The new record; it is not `was`.
+        record: Record,
+        /// The record that the new one was made from.
+        was: Expect<Record>,
+    },
     /// Removes a record. If there is none, or its time is not `until`, nothing happens and the
     /// write counts as done.
     RemoveRecord {
@@ -180,4 +188,6 @@ pub enum CurrentRecord {
     },
     /// A ledger or an item of this version.
     Version(u64),
+    /// Another record, which a read finds.
+    Record,
 }

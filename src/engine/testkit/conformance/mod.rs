@@ -76,6 +76,7 @@ macro_rules! job_store_conformance {
                 a_record_takes_the_place_of_one_of_its_name
                 a_purge_drops_what_is_over_and_what_is_too_much
                 a_transient_record_is_replaced_and_dropped
+                a_record_is_swapped_only_for_the_one_that_was_read
                 the_records_of_a_group_are_found_by_its_name
                 of_many_writers_each_increment_counts_once
                 lists_are_newest_first_and_page_through_everything

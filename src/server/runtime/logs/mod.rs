@@ -2,31 +2,36 @@
 //! state.
 //!
 //! The lines of a job are records of the store, which [`ring`] fills. Nothing depends on log lines.
-//! Additions for one job at the same time may lose lines of one of them.
+//! Additions for one job at the same time are made one after the other: each is written on the
+//! condition that the head is the one that it was made from.
 
 mod ring;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{HashMap, VecDeque},
     time::Duration,
 };
 
 use sha2::{Digest as _, Sha256};
 
-use self::ring::{Head, SLOTS, page, read};
+use self::ring::{Addition, Head, SLOTS, page, read};
 use super::Server;
 use tidegate_api::{LogLine, LogPage, NewLogLine};
 use tidegate_core::{
     job::{Job, JobId, State, TypeName},
     port::{
         Txn, Write,
-        job_store::{Record, RecordKind, RecordQuery},
+        job_store::{Committed, Expect, Record, RecordKind, RecordQuery},
     },
+    time::Timestamp,
 };
 use tidegate_engine::{Engine, Error};
 
 /// How long lines are kept at least.
 const MIN_RETENTION: Duration = Duration::from_hours(1);
+/// Most writes of the head for one addition: those that other additions make first, and one for each
+/// slot that it fills.
+const MAX_HEAD_WRITES: usize = 64;
 /// Most records of lines that are kept where the store does not expire them: 400 MB at most.
 const MAX_RECORDS: u64 = 100_000;
 /// Most records that one purge drops.
@@ -50,6 +55,47 @@ impl AttemptLog {
     pub(crate) fn new(job: &Job, attempt: u16, lines: Vec<NewLogLine>) -> Option<Self> {
         let retention = job.spec.retention.duration().max(MIN_RETENTION);
         (!lines.is_empty()).then(|| Self { group: group(job), attempt, retention, lines })
+    }
+}
+
+/// Lines that are added to the log of one job.
+#[derive(Clone)]
+struct JobAdditions {
+    /// How long its records are kept.
+    until: Timestamp,
+    left: VecDeque<Addition>,
+}
+
+impl JobAdditions {
+    fn new(until: Timestamp) -> Self {
+        Self { until, left: VecDeque::new() }
+    }
+
+    /// The writes that add lines to the log of which `stored` is the head, and what is left to add
+    /// after them; none if all lines are there already.
+    fn step(
+        &self,
+        group: &str,
+        stored: Option<Record>,
+        at_once: bool,
+    ) -> Result<Option<(Txn, Self)>, Error> {
+        let mut head: Head = read(stored.as_ref());
+        let (before, mut after) = (head.clone(), self.clone());
+        let slots = head.step(&mut after.left, at_once);
+        if head == before {
+            return Ok(None);
+        }
+        let record = |name, bytes: serde_json::Result<Vec<u8>>| {
+            let bytes = bytes.map_err(|error| Error::Internal(error.to_string()))?;
+            Ok(Record { kind: RecordKind::Log, name, until: self.until, bytes })
+        };
+        let slots = slots.iter().map(|(slot, lines)| {
+            record(slot_name(group, *slot), serde_json::to_vec(lines)).map(Write::PutRecord)
+        });
+        let was = stored.map_or(Expect::Absent, Expect::Is);
+        let head = record(head_name(group), serde_json::to_vec(&head))
+            .map(|record| Write::SwapRecord { record, was });
+        Ok(Some((slots.chain([head]).collect::<Result<_, Error>>()?, after)))
     }
 }
 
@@ -81,46 +127,45 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// The store's. A repeat adds lines that all have times only once.
+    /// The store's; 503 if other requests for one of the jobs were always first. A repeat adds lines
+    /// that all have times only once.
     pub(crate) async fn add_log(&self, logs: Vec<AttemptLog>) -> Result<(), Error> {
-        if logs.is_empty() {
-            return Ok(());
-        }
         let (store, now) = (&self.inner.engine.ports().store, self.now());
-        let mut by_job: HashMap<String, Vec<AttemptLog>> = HashMap::new();
-        for log in logs {
-            by_job.entry(log.group.clone()).or_default().push(log);
+        let at_once = store.capabilities().atomicity.is_atomic();
+        let mut by_job: HashMap<String, JobAdditions> = HashMap::new();
+        for AttemptLog { group, attempt, retention, lines } in logs {
+            let job = by_job.entry(group).or_insert_with(|| JobAdditions::new(now));
+            job.until = job.until.max(now + retention);
+            job.left.push_back(Addition::new(attempt, lines, now));
         }
-        let queries: Vec<RecordQuery> =
-            by_job.keys().map(|group| query(head_name(group), 1)).collect();
-        let heads = store.records(&queries).await?;
-        let mut txns: Vec<Txn> = Vec::new();
-        for ((group, logs), head) in by_job.into_iter().zip(heads) {
-            let mut head: Head = read(head.first());
-            let before = head.clone();
-            let mut until = now;
-            let mut slots: BTreeMap<u32, Vec<LogLine>> = BTreeMap::new();
-            for AttemptLog { attempt, retention, lines, .. } in logs {
-                until = until.max(now + retention);
-                slots.extend(head.add(attempt, lines, now));
+        for _ in 0..MAX_HEAD_WRITES {
+            if by_job.is_empty() {
+                return Ok(());
             }
-            if head == before {
-                continue;
+            let queries: Vec<RecordQuery> =
+                by_job.keys().map(|group| query(head_name(group), 1)).collect();
+            let heads = store.records(&queries).await?;
+            let (mut txns, mut steps) = (Vec::new(), Vec::new());
+            for ((group, job), head) in by_job.drain().zip(heads) {
+                let step = job.step(&group, head.into_iter().next(), at_once)?;
+                if let Some((txn, after)) = step {
+                    txns.push(txn);
+                    steps.push((group, job, after));
+                }
             }
-            let put = |name, bytes: serde_json::Result<Vec<u8>>| {
-                let bytes = bytes.map_err(|error| Error::Internal(error.to_string()))?;
-                Ok(Write::PutRecord(Record { kind: RecordKind::Log, name, until, bytes }))
-            };
-            let slots = slots
-                .iter()
-                .map(|(slot, lines)| put(slot_name(&group, *slot), serde_json::to_vec(lines)));
-            let head = put(head_name(&group), serde_json::to_vec(&head));
-            txns.push(slots.chain([head]).collect::<Result<_, Error>>()?);
+            if txns.is_empty() {
+                return Ok(());
+            }
+            for ((group, before, after), answer) in steps.into_iter().zip(store.commit(txns).await?)
+            {
+                let job = if matches!(answer, Committed::All) { after } else { before };
+                if !job.left.is_empty() {
+                    by_job.insert(group, job);
+                }
+            }
         }
-        if !txns.is_empty() {
-            store.commit(txns).await?;
-        }
-        Ok(())
+        let message = "other requests add log lines of this job at the same time".into();
+        Err(Error::Unavailable { retry_after: Duration::from_secs(1), message })
     }
 
     /// A page of the log lines of a job, oldest first: those from number `from` on, at most

@@ -5,12 +5,17 @@
 //!   4 KiB    4 KiB          4 KiB          the latest lines, up to 4 KiB
 //! ```
 //!
-//! A head that is full goes into a slot as a whole. An attempt fills 15 slots and then its own
+//! A head that is full goes into a slot as a whole, and only with lines that are stored already. So
+//! additions at the same time fill a slot with the same lines, and the condition on the head decides
+//! whose own lines follow. The others begin again with the new head. An attempt fills 15 slots and then its own
 //! first ones again; attempts follow one another around the ring, and the last lines of one are in
 //! the first slot of the next. So an attempt has about 64 KiB and a job 256 KiB, and an addition
 //! reads and writes the head only, and the slots that it fills.
 
-use std::{collections::BTreeMap, mem};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    mem,
+};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Map;
@@ -31,6 +36,8 @@ const MAX_DIGESTS: usize = 4;
 const SLOT_BYTES: usize = 4 << 10;
 /// How many slots an attempt fills.
 const SLOTS_OF_ATTEMPT: u32 = 15;
+/// Most bytes of an addition that are kept: more than the slots of an attempt and the head have.
+const MAX_ADDED_BYTES: usize = (SLOTS_OF_ATTEMPT as usize + 2) * SLOT_BYTES;
 /// How many slots a job has.
 pub(super) const SLOTS: u32 = 63;
 
@@ -51,47 +58,97 @@ pub(super) struct Head {
     pub lines: Vec<LogLine>,
 }
 
-/// A slot that was filled, and its lines.
-pub(super) type Filled = (u32, Vec<LogLine>);
+/// Slots that are filled, with their lines.
+pub(super) type Filled = BTreeMap<u32, Vec<LogLine>>;
+
+/// Lines of one attempt that are not in the ring yet.
+#[derive(Clone, Debug)]
+pub(super) struct Addition {
+    attempt: u16,
+    lines: VecDeque<LogLine>,
+    /// By which a repeat is recognised; none if a line has no time.
+    digest: Option<String>,
+    /// Whether the ring has some of them.
+    has_begun: bool,
+}
+
+impl Addition {
+    /// The lines that a request of this attempt brings at `now`.
+    pub fn new(attempt: u16, lines: Vec<NewLogLine>, now: Timestamp) -> Self {
+        let digest = digest(attempt, &lines);
+        let lines = lines.into_iter().map(|line| cut(line, attempt, now)).collect();
+        Self { attempt, lines, digest, has_begun: false }
+    }
+}
 
 impl Head {
-    /// Adds lines, but for those that a repeat brings again. Returns the slots that this fills; the
-    /// last one of a slot counts.
-    pub fn add(&mut self, attempt: u16, lines: Vec<NewLogLine>, now: Timestamp) -> Vec<Filled> {
-        let digest = digest(attempt, &lines);
-        if digest.as_ref().is_some_and(|digest| self.added.contains(digest)) {
-            return Vec::new();
-        }
-        let can_be_known = digest.is_some();
-        if let Some(digest) = digest {
-            let over = (self.added.len() + 1).saturating_sub(MAX_DIGESTS);
-            self.added.drain(..over);
-            self.added.push(digest);
-        }
-        // Late lines of an earlier attempt are added as well, and use no slots of their own.
-        if attempt > self.attempt {
-            self.first_slot = (self.first_slot + self.filled.min(SLOTS_OF_ATTEMPT)) % SLOTS;
-            (self.attempt, self.filled) = (attempt, 0);
-        }
-        let mut lines: Vec<LogLine> =
-            lines.into_iter().map(|line| cut(line, attempt, now)).collect();
-        if can_be_known {
-            lines.drain(..self.known(&lines));
-        }
-        let mut filled = Vec::new();
+    /// Takes the lines of `additions`, but for those that a repeat brings again. Additions that are
+    /// done are removed. Returns the slots that this fills.
+    ///
+    /// If not `at_once`, it ends before a slot would get lines that are new in this step. The next
+    /// step goes on once this head is stored.
+    pub fn step(&mut self, additions: &mut VecDeque<Addition>, at_once: bool) -> Filled {
+        let mut filled = Filled::new();
         let mut bytes: usize = self.lines.iter().map(bytes_of).sum();
-        for mut line in lines {
-            line.number = self.next;
-            self.next += 1;
-            let more = bytes_of(&line);
-            if bytes > 0 && bytes + more > SLOT_BYTES {
-                filled.push(self.fill());
-                bytes = 0;
+        let mut has_new_lines = false;
+        while let Some(addition) = additions.front_mut() {
+            self.begin(addition);
+            while let Some(line) = addition.lines.front() {
+                let more = bytes_of(&LogLine { number: self.next, ..line.clone() });
+                if bytes > 0 && bytes + more > SLOT_BYTES {
+                    if has_new_lines && !at_once {
+                        return filled;
+                    }
+                    let (slot, lines) = self.fill();
+                    filled.insert(slot, lines);
+                    bytes = 0;
+                }
+                bytes += more;
+                let number = self.next;
+                self.next += 1;
+                let line = addition.lines.pop_front();
+                self.lines.extend(line.map(|line| LogLine { number, ..line }));
+                has_new_lines = true;
             }
-            bytes += more;
-            self.lines.push(line);
+            if let Some(digest) = additions.pop_front().and_then(|addition| addition.digest)
+                && !self.added.contains(&digest)
+            {
+                let over = (self.added.len() + 1).saturating_sub(MAX_DIGESTS);
+                self.added.drain(..over);
+                self.added.push(digest);
+            }
         }
         filled
+    }
+
+    /// Leaves out the lines of `addition` that are there already, and those that would be dropped
+    /// at once, unless some of its lines are there from an earlier step.
+    fn begin(&mut self, addition: &mut Addition) {
+        let is_known = |digest: &String| self.added.contains(digest);
+        if !addition.has_begun && addition.digest.as_ref().is_some_and(is_known) {
+            addition.lines.clear();
+            return;
+        }
+        // Late lines of an earlier attempt are added as well, and use no slots of their own.
+        if addition.attempt > self.attempt {
+            self.first_slot = (self.first_slot + self.filled.min(SLOTS_OF_ATTEMPT)) % SLOTS;
+            (self.attempt, self.filled) = (addition.attempt, 0);
+        }
+        if mem::replace(&mut addition.has_begun, true) {
+            return;
+        }
+        if addition.digest.is_some() {
+            let known = self.known(addition.lines.make_contiguous());
+            addition.lines.drain(..known);
+        }
+        let mut kept = 0;
+        let fits = addition.lines.iter().rev().take_while(|line| {
+            kept += bytes_of(line);
+            kept <= MAX_ADDED_BYTES
+        });
+        let dropped = addition.lines.len() - fits.count();
+        addition.lines.drain(..dropped);
+        self.next += dropped as u64;
     }
 
     /// How many of the first of `lines` are there already: a worker whose request had no answer
@@ -107,7 +164,7 @@ impl Head {
     }
 
     /// Moves the lines to the attempt's next slot.
-    fn fill(&mut self) -> Filled {
+    fn fill(&mut self) -> (u32, Vec<LogLine>) {
         let slot = (self.first_slot + self.filled % SLOTS_OF_ATTEMPT) % SLOTS;
         self.filled += 1;
         (slot, mem::take(&mut self.lines))
@@ -210,8 +267,19 @@ mod tests {
     }
 
     impl Log {
+        /// Adds lines step by step, as where a transaction is not atomic.
         fn add(&mut self, attempt: u16, lines: Vec<NewLogLine>) {
-            self.slots.extend(self.head.add(attempt, lines, Timestamp::EPOCH));
+            let addition = Addition::new(attempt, lines, Timestamp::EPOCH);
+            let mut at_once = self.head.clone();
+            at_once.step(&mut VecDeque::from([addition.clone()]), true);
+            let mut additions = VecDeque::from([addition]);
+            while !additions.is_empty() {
+                let stored = self.head.lines.clone();
+                let filled = self.head.step(&mut additions, false);
+                assert!(filled.len() <= 1 && filled.values().all(|lines| *lines == stored));
+                self.slots.extend(filled);
+            }
+            assert_eq!(self.head, at_once);
         }
 
         fn page(&self, from: u64, limit: usize) -> (Vec<u64>, u64) {

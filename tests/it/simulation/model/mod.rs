@@ -162,6 +162,7 @@ impl Model {
                 Write::SetKey { .. }
                 | Write::RequireItem { .. }
                 | Write::PutRecord(_)
+                | Write::SwapRecord { .. }
                 | Write::RemoveRecord { .. } => {}
             }
         }

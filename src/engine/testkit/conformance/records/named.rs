@@ -2,7 +2,12 @@
 
 use super::super::{done, refused};
 use crate::testkit::builders::{at, job};
-use tidegate_core::port::job_store::{JobStore, Purged, Record, RecordKind, RecordQuery, Write};
+use tidegate_core::port::job_store::{
+    CurrentRecord, Expect, JobStore, Purged, Record, RecordKind, RecordQuery, Write,
+};
+
+/// After the time of every test, in seconds since the epoch.
+const LATE: i64 = 9_000_000_000;
 
 fn record(kind: RecordKind, name: &str, until: i64) -> Record {
     Record {
@@ -128,6 +133,40 @@ pub async fn a_transient_record_is_replaced_and_dropped(store: &dyn JobStore) {
     done(store, vec![Write::PutRecord(record(kind, "q-3", 7))]).await;
     done(store, vec![Write::RemoveRecord { kind, name: "q-3".into(), until: None }]).await;
     assert_eq!(names(store, kind, "", None, 10).await, [""; 0]);
+}
+
+/// A record is swapped only for the one that was read, whatever their sizes; and only if there is
+/// none, where none was read.
+pub async fn a_record_is_swapped_only_for_the_one_that_was_read(store: &dyn JobStore) {
+    let kind = RecordKind::Log;
+    // A store may drop a record that has expired.
+    let of = |until: i64, bytes: &[u8]| {
+        let bytes = bytes.to_vec();
+        Record { bytes, ..record(kind, "a.head", LATE + until) }
+    };
+    let swap = |was: Option<&Record>, record: &Record| {
+        let was = was.map_or(Expect::Absent, |was| Expect::Is(was.clone()));
+        vec![Write::SwapRecord { record: record.clone(), was }]
+    };
+    let stored = async || {
+        let prefix = "a.".into();
+        let query = RecordQuery { kind, prefix, after: None, limit: 10 };
+        store.records(&[query]).await.expect("the store answers").remove(0)
+    };
+    let (first, large, last) = (of(5, b"1"), of(6, &vec![b'2'; 500_000]), of(6, b"3"));
+    assert!(matches!(refused(store, swap(Some(&first), &last)).await, (0, CurrentRecord::Nothing)));
+    let steps = [(None, &first), (Some(&first), &large), (Some(&large), &last)];
+    for (was, then) in steps {
+        done(store, swap(was, then)).await;
+        assert_eq!(stored().await, std::slice::from_ref(then));
+        for other in [None, Some(&of(7, b"3")), Some(&of(6, b"4"))] {
+            let write = swap(other, &of(8, b"5"));
+            assert!(matches!(refused(store, write).await, (0, CurrentRecord::Record)), "{other:?}");
+        }
+        assert_eq!(stored().await, std::slice::from_ref(then));
+    }
+    done(store, vec![Write::RemoveRecord { kind, name: "a.head".into(), until: None }]).await;
+    done(store, swap(None, &first)).await;
 }
 
 /// The records of a group are found by its name alone, in order, and page by page.

@@ -6,8 +6,10 @@ use std::sync::{
 };
 
 use serde_json::{Value, json};
-use tidegate_core::port::{JobStore, StoreError, StoreLayer, store_layer::Operation};
-use tidegate_engine::memory::MemoryStore;
+use tidegate_core::port::{
+    JobStore, StoreError, StoreLayer, job_store::SharedStore, store_layer::Operation,
+};
+use tidegate_engine::{memory::MemoryStore, testkit::faults::FaultyStore};
 
 use super::{super::ask, ALL, json, router, router_on};
 
@@ -231,6 +233,56 @@ impl StoreLayer for WithoutRecords {
             return Err(StoreError::unavailable("no answer"));
         }
         call.await
+    }
+}
+
+/// A store whose reads of records are answered when every other request has had its turn.
+struct SlowRecords(SharedStore);
+
+impl StoreLayer for SlowRecords {
+    fn inner(&self) -> &dyn JobStore {
+        &*self.0
+    }
+
+    async fn around<T: Send>(
+        &self,
+        operation: Operation,
+        call: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        let answer = call.await;
+        if operation == Operation::Records {
+            tokio::task::yield_now().await;
+        }
+        answer
+    }
+}
+
+#[tokio::test]
+async fn requests_at_the_same_time_lose_no_log_lines() {
+    let memory = || -> SharedStore { Arc::new(MemoryStore::default()) };
+    for store in [memory(), Arc::new(FaultyStore::new(memory(), 1))] {
+        let router = router_on(Arc::new(SlowRecords(store))).await;
+        json(&router, "PUT", "/v1/jobs/invoice/j1", json!({"data": 1})).await;
+        let lease = json!({"types": ["invoice"], "max": 1});
+        assert_eq!(json(&router, "POST", "/v1/leases", lease).await.1["leases"][0]["attempt"], 1);
+        let text = |request: usize, line: usize| format!("{request}.{line} {}", "x".repeat(900));
+        let beats = (0..5).map(|request| {
+            let line = |line| json!({"text": text(request, line)});
+            let lines: Vec<Value> = (0..6).map(line).collect();
+            let beat = json!({"attempt": 1, "log": lines});
+            json(&router, "POST", "/v1/jobs/invoice/j1/heartbeat", beat)
+        });
+        for (status, answer) in futures_util::future::join_all(beats).await {
+            assert_eq!(status, 200, "{answer}");
+        }
+        let path = "/v1/jobs/invoice/j1/log?limit=1000";
+        let (_, page) = json(&router, "GET", path, Value::Null).await;
+        let lines = page["lines"].as_array().unwrap();
+        let mut texts: Vec<&str> = lines.iter().filter_map(|line| line["text"].as_str()).collect();
+        texts.sort_unstable();
+        let all = |request| (0..6).map(move |line| text(request, line));
+        assert_eq!(texts, (0..5).flat_map(all).collect::<Vec<_>>());
+        assert_eq!(page["dropped"], 0);
     }
 }
 
