@@ -128,6 +128,14 @@ pub struct JobTypeView<'a> {
     #[serde(flatten)]
     #[schema(value_type = TypeConfig)]
     pub config: Map<String, Value>,
+    /// The secrets that it has, by the paths of their settings: `target.signing_secret`,
+    /// `target.basic_auth.password`, `target.headers.NAME`, `callback_signing_secret`.
+    #[serde(default)]
+    pub secrets: Vec<String>,
+    /// In a dry run, the secrets that the change sets, replaces or removes, by their paths; absent
+    /// otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_secrets: Option<Vec<String>>,
     /// Raised by every change; the `ETag` contains it.
     pub version: u64,
 }

@@ -24,6 +24,7 @@ mod filter;
 mod history;
 mod job;
 mod lease;
+mod limits;
 mod log;
 mod operate;
 mod operation;
@@ -65,6 +66,7 @@ pub use lease::{
     BeatView, HeartbeatBody, LeaseBody, LeaseView, LeasesView, RegistrationBody, ReportBody,
     ReportedView, Status, Worker, WorkerPage,
 };
+pub use limits::Limits;
 pub use log::{LogLevel, LogLine, LogPage, NewLogLine};
 pub use operate::{CheckView, Doctor, Health};
 pub use operation::{
@@ -78,7 +80,7 @@ pub use plugin::{
     ShadowView, UsageView, VersionPage, VersionView,
 };
 pub use problem::{JobError, Problem};
-pub use push::{PushCallback, PushRequest};
+pub use push::{PushCallback, PushFailure, PushRequest};
 pub use session::{ConsoleView, OtherServer, ServerView, Session};
 pub use setting::{SettingView, SettingsView};
 pub use simulation::{

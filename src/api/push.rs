@@ -1,8 +1,9 @@
-//! What the server sends to a push target.
+//! What the server sends to a push target, and how the target answers with a failure.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use tidegate_core::job::{Attributes, JobId, TypeName, Value as AttributeValue};
 
 use crate::AnyValue;
@@ -39,6 +40,19 @@ pub struct PushRequest<'a> {
     pub headers: Option<Cow<'a, BTreeMap<String, String>>>,
     /// Where the result goes if it comes later than the response.
     pub callback: PushCallback<'a>,
+}
+
+/// The body of a failed response that gives message and details apart, with the fields of a report.
+/// A body with another member, or without a message, is not of this form.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PushFailure<'a> {
+    /// What went wrong, for people; what exceeds 4 KiB is cut off.
+    pub message: String,
+    /// Details of the error, such as a stack trace: any value. One over 16 KiB is left out.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = AnyValue, required = false)]
+    pub error: Option<&'a RawValue>,
 }
 
 /// Where a later result goes.

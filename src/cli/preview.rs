@@ -10,7 +10,8 @@ use super::{
 use tidegate_core::time::Timestamp;
 
 /// The fields of an answer that are no settings.
-const OTHER_FIELDS: [&str; 4] = ["name", "version", "status", "previous"];
+const OTHER_FIELDS: [&str; 6] =
+    ["name", "version", "status", "previous", "secrets", "changed_secrets"];
 
 /// The settings of a command, and whether they are only shown.
 #[derive(Debug, clap::Args)]
@@ -101,12 +102,32 @@ fn render(
         (before.unwrap_or(&Value::Null) != after.unwrap_or(&Value::Null))
             .then(|| [name.to_owned(), shown(before), shown(after)])
     });
-    let rows: Vec<_> = rows.collect();
+    let rows: Vec<_> = rows.chain(changed_secrets(stored, changed)).collect();
     if rows.is_empty() {
         return format!("{name} would stay as it is");
     }
     let table = output::table(look, ["setting", "now", "then"], rows);
     format!("{name} would change:\n\n{table}")
+}
+
+/// A row for each secret that changes, which says what happens to it.
+fn changed_secrets(stored: &Fields, changed: &Fields) -> Vec<[String; 3]> {
+    let paths = |fields: &Fields, name: &str| -> Vec<String> {
+        let list = fields.get(name).and_then(Value::as_array).into_iter().flatten();
+        list.filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let (before, after) = (paths(stored, "secrets"), paths(changed, "secrets"));
+    let row = |path: String| {
+        let [was_set, is_set] = [&before, &after].map(|paths| paths.contains(&path));
+        let now = if was_set { "set".to_owned() } else { output::dash() };
+        let then = match (was_set, is_set) {
+            (_, false) => output::dash(),
+            (false, true) => "set".to_owned(),
+            (true, true) => "replaced".to_owned(),
+        };
+        [path, now, then]
+    };
+    paths(changed, "changed_secrets").into_iter().map(row).collect()
 }
 
 /// A value of a setting. Of a list of instants, the first.
@@ -184,6 +205,26 @@ mod tests {
             new.starts_with("new would be created:\n") && new.contains("max_attempts"),
             "{new}"
         );
+    }
+
+    #[test]
+    fn a_dry_run_shows_secrets_that_change_without_their_values() {
+        let read = |value: Value| serde_json::from_str::<Fields>(&value.to_string()).unwrap();
+        let stored = read(json!({"name": "t", "version": 1, "secrets": ["a", "b"]}));
+        let changed = json!({
+            "name": "t", "version": 1, "secrets": ["b", "c"], "changed_secrets": ["a", "b", "c"],
+        });
+        let now = Timestamp::from_millis(0);
+        let text = render(OutputStyle::default(), "t", Some(&stored), &read(changed), now);
+        let expected = "t would change:\n\n\
+             setting  now  then\n\
+             a        set  -\n\
+             b        set  replaced\n\
+             c        -    set";
+        assert_eq!(text, expected);
+        let same = json!({"name": "t", "version": 1, "secrets": ["a", "b"], "changed_secrets": []});
+        let text = render(OutputStyle::default(), "t", Some(&stored), &read(same), now);
+        assert_eq!(text, "t would stay as it is");
     }
 
     #[tokio::test]

@@ -22,8 +22,33 @@ use tidegate_core::{
         lifecycle::{Failure, HandBack, Progress},
         unique::Merged,
     },
+    schedule::ScheduleConfig,
     time::{Seconds, Timestamp},
 };
+
+/// A schedule to put.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScheduleRequest {
+    /// Its configuration.
+    pub config: ScheduleConfig,
+    /// Whether `config.paused` counts.
+    pub pause: PauseOnPut,
+}
+
+/// What a put does about the pause of a schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PauseOnPut {
+    /// It sets what the configuration says.
+    AsConfigured,
+    /// A stored schedule stays paused or not; a new one is not paused.
+    Keep,
+}
+
+impl From<ScheduleConfig> for ScheduleRequest {
+    fn from(config: ScheduleConfig) -> Self {
+        Self { config, pause: PauseOnPut::AsConfigured }
+    }
+}
 
 /// A job to enqueue. An absent value comes from its type, and then from the server's defaults.
 #[derive(Clone, Debug, PartialEq)]

@@ -1146,6 +1146,9 @@ type JobType struct {
 	// The URL that is notified when a job ends: http or https, without credentials, at most 2048
 	// bytes.
 	CallbackURL *string `json:"callback_url,omitempty"`
+	// In a dry run, the secrets that the change sets, replaces or removes, by their paths; absent
+	// otherwise.
+	ChangedSecrets []string `json:"changed_secrets,omitempty"`
 	// Most weight of this type that runs at once.
 	Concurrency *int64 `json:"concurrency,omitempty"`
 	// From a job's creation to its end, at most (0.001 to 315360000).
@@ -1191,6 +1194,9 @@ type JobType struct {
 	// back). True needs a push target, `at_least_once`, `hold_slot_until: lease_end` and
 	// `on_response_timeout: fail`. Without effect on AWS.
 	RetryAfterRestart *bool `json:"retry_after_restart,omitempty"`
+	// The secrets that it has, by the paths of their settings: `target.signing_secret`,
+	// `target.basic_auth.password`, `target.headers.NAME`, `callback_signing_secret`.
+	Secrets []string `json:"secrets,omitempty"`
 	// Whether a push is claimed before it is sent (default `claim`). `plain` needs a push target,
 	// `at_least_once`, `on_response_timeout: fail` and no `concurrency`.
 	Start *Start `json:"start,omitempty"`
@@ -1298,6 +1304,39 @@ type LeftOut struct {
 	Jobs *int64 `json:"jobs,omitempty"`
 	// Why, for people.
 	Reason string `json:"reason"`
+}
+
+// Limits: The bounds of requests and answers. A server of another version, deployment mode or
+// setting may have others.
+type Limits struct {
+	// Most bytes of an answer; null: there is no bound.
+	AnswerBytes *int64 `json:"answer_bytes,omitempty"`
+	// Most events in a request.
+	BatchEvents int64 `json:"batch_events"`
+	// Most jobs in a batch.
+	BatchJobs int64 `json:"batch_jobs"`
+	// Most bytes of a request with many jobs, reports or events.
+	BatchRequestBytes int64 `json:"batch_request_bytes"`
+	// Most bytes of a checkpoint.
+	CheckpointBytes int64 `json:"checkpoint_bytes"`
+	// Most bytes of a job's data, and of a result.
+	DataBytes int64 `json:"data_bytes"`
+	// Most bytes of the `error` of a report.
+	ErrorBytes int64 `json:"error_bytes"`
+	// Most leases of a request.
+	Leases int64 `json:"leases"`
+	// Most log lines in a heartbeat, and in a report.
+	LogLines int64 `json:"log_lines"`
+	// Most bytes of the `message` of a report, and of the `note` of a heartbeat.
+	MessageBytes int64 `json:"message_bytes"`
+	// Most items of a page.
+	PageItems int64 `json:"page_items"`
+	// Most reports in a lease request.
+	Reports int64 `json:"reports"`
+	// Most bytes of a request about one job.
+	RequestBytes int64 `json:"request_bytes"`
+	// The longest wait of a request for leases, for a result or for log lines.
+	WaitSeconds float64 `json:"wait_seconds"`
 }
 
 // LogLevel: How important a log line is.
@@ -1488,7 +1527,8 @@ type NewSchedule struct {
 	MaxMissed *int64 `json:"max_missed,omitempty"`
 	// What follows for occurrences that are over a minute late (default `one`).
 	Missed *Missed `json:"missed,omitempty"`
-	// Whether nothing occurs (default false). Occurrences during the pause make no jobs later.
+	// Whether nothing occurs. Occurrences during the pause make no jobs later. A PUT without it leaves
+	// a schedule paused or not, as it is; the default of a new one is false.
 	Paused *bool `json:"paused,omitempty"`
 	// Lower goes first (default 100).
 	Priority *int64 `json:"priority,omitempty"`
@@ -1546,7 +1586,8 @@ type NewSchedulePatch struct {
 	MaxMissed *int64 `json:"max_missed,omitempty"`
 	// What follows for occurrences that are over a minute late (default `one`).
 	Missed *Missed `json:"missed,omitempty"`
-	// Whether nothing occurs (default false). Occurrences during the pause make no jobs later.
+	// Whether nothing occurs. Occurrences during the pause make no jobs later. A PUT without it leaves
+	// a schedule paused or not, as it is; the default of a new one is false.
 	Paused *bool `json:"paused,omitempty"`
 	// Lower goes first (default 100).
 	Priority *int64 `json:"priority,omitempty"`
@@ -1970,6 +2011,15 @@ const (
 	PushEncodingJson    PushEncoding = "json"
 	PushEncodingMsgpack PushEncoding = "msgpack"
 )
+
+// PushFailure: The body of a failed response that gives message and details apart, with the fields
+// of a report. A body with another member, or without a message, is not of this form.
+type PushFailure struct {
+	// Details of the error, such as a stack trace: any value. One over 16 KiB is left out.
+	Error json.RawMessage `json:"error,omitempty"`
+	// What went wrong, for people; what exceeds 4 KiB is cut off.
+	Message string `json:"message"`
+}
 
 // PushRequest: The body of a request to a push target.
 type PushRequest struct {
@@ -2451,7 +2501,8 @@ type Schedule struct {
 	Name string `json:"name"`
 	// The next ten occurrences that have not created a job yet; none while it is paused.
 	Next []string `json:"next"`
-	// Whether nothing occurs (default false). Occurrences during the pause make no jobs later.
+	// Whether nothing occurs. Occurrences during the pause make no jobs later. A PUT without it leaves
+	// a schedule paused or not, as it is; the default of a new one is false.
 	Paused *bool `json:"paused,omitempty"`
 	// The latest ten occurrences since the schedule was created, resumed or got another rule, the
 	// newest first. One that was missed may have created no job.
@@ -2512,7 +2563,8 @@ type ScheduleConfig struct {
 	MaxMissed *int64 `json:"max_missed,omitempty"`
 	// What follows for occurrences that are over a minute late (default `one`).
 	Missed *Missed `json:"missed,omitempty"`
-	// Whether nothing occurs (default false). Occurrences during the pause make no jobs later.
+	// Whether nothing occurs. Occurrences during the pause make no jobs later. A PUT without it leaves
+	// a schedule paused or not, as it is; the default of a new one is false.
 	Paused *bool `json:"paused,omitempty"`
 	// Lower goes first (default 100).
 	Priority *int64 `json:"priority,omitempty"`

@@ -615,7 +615,9 @@ export interface paths {
         /**
          * A job's result; with `wait`, the request waits for it.
          * @description The header `Tidegate-State` has the state of the job, also with 408 and 409. With `succeeded` the
-         *     answer is the value itself; null if there is no result, or if it was read once already. With
+         *     answer is the value itself. A success without a result is 200 with null, and the header
+         *     `Tidegate-Result` is `none` then: none was reported, it is not kept any longer, or it was read
+         *     once already. If it is `value`, the answer is what the worker reported, which may be null. With
          *     `scheduled` or `running` it is null, or 408 after a `wait`. With every other state it is 409 and
          *     has the job's error.
          */
@@ -639,6 +641,26 @@ export interface paths {
         put?: never;
         /** Lease jobs, and report on earlier ones. */
         post: operations["lease"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/limits": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The bounds of requests and answers.
+         * @description It needs no token, and does not change while the server runs.
+         */
+        get: operations["get_limits"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1031,7 +1053,8 @@ export interface paths {
         /** A schedule: its settings, its state and its next ten occurrences. */
         get: operations["get_schedule"];
         /**
-         * Create a schedule, or replace it; absent settings have their defaults.
+         * Create a schedule, or replace it; absent settings have their defaults, but a paused schedule
+         *     stays paused unless the request has `paused`.
          * @description Its rule applies from now on: earlier occurrences create no jobs. If neither the rule nor
          *     `paused` changes, the schedule continues; jobs that were created ahead of time are created
          *     again.
@@ -2677,6 +2700,11 @@ export interface components {
              */
             callback_url?: string | null;
             /**
+             * @description In a dry run, the secrets that the change sets, replaces or removes, by their paths; absent
+             *     otherwise.
+             */
+            changed_secrets?: string[] | null;
+            /**
              * Format: int64
              * @description Most weight of this type that runs at once.
              */
@@ -2740,6 +2768,11 @@ export interface components {
              *     and `on_response_timeout: fail`. Without effect on AWS.
              */
             retry_after_restart?: boolean;
+            /**
+             * @description The secrets that it has, by the paths of their settings: `target.signing_secret`,
+             *     `target.basic_auth.password`, `target.headers.NAME`, `callback_signing_secret`.
+             */
+            secrets?: string[];
             /**
              * @description Whether a push is claimed before it is sent (default `claim`). `plain` needs a push target,
              *     `at_least_once`, `on_response_timeout: fail` and no `concurrency`.
@@ -2869,6 +2902,79 @@ export interface components {
             jobs?: number | null;
             /** @description Why, for people. */
             reason: string;
+        };
+        /**
+         * @description The bounds of requests and answers. A server of another version, deployment mode or setting may
+         *     have others.
+         */
+        Limits: {
+            /**
+             * Format: int64
+             * @description Most bytes of an answer; null: there is no bound.
+             */
+            answer_bytes?: number | null;
+            /**
+             * Format: int64
+             * @description Most events in a request.
+             */
+            batch_events: number;
+            /**
+             * Format: int64
+             * @description Most jobs in a batch.
+             */
+            batch_jobs: number;
+            /**
+             * Format: int64
+             * @description Most bytes of a request with many jobs, reports or events.
+             */
+            batch_request_bytes: number;
+            /**
+             * Format: int64
+             * @description Most bytes of a checkpoint.
+             */
+            checkpoint_bytes: number;
+            /**
+             * Format: int64
+             * @description Most bytes of a job's data, and of a result.
+             */
+            data_bytes: number;
+            /**
+             * Format: int64
+             * @description Most bytes of the `error` of a report.
+             */
+            error_bytes: number;
+            /**
+             * Format: int64
+             * @description Most leases of a request.
+             */
+            leases: number;
+            /**
+             * Format: int64
+             * @description Most log lines in a heartbeat, and in a report.
+             */
+            log_lines: number;
+            /**
+             * Format: int64
+             * @description Most bytes of the `message` of a report, and of the `note` of a heartbeat.
+             */
+            message_bytes: number;
+            /**
+             * Format: int64
+             * @description Most items of a page.
+             */
+            page_items: number;
+            /**
+             * Format: int64
+             * @description Most reports in a lease request.
+             */
+            reports: number;
+            /**
+             * Format: int64
+             * @description Most bytes of a request about one job.
+             */
+            request_bytes: number;
+            /** @description The longest wait of a request for leases, for a result or for log lines. */
+            wait_seconds: components["schemas"]["Seconds"];
         };
         /**
          * @description How important a log line is.
@@ -3075,7 +3181,10 @@ export interface components {
             max_missed?: number | null;
             /** @description What follows for occurrences that are over a minute late (default `one`). */
             missed?: components["schemas"]["Missed"] | null;
-            /** @description Whether nothing occurs (default false). Occurrences during the pause make no jobs later. */
+            /**
+             * @description Whether nothing occurs. Occurrences during the pause make no jobs later. A PUT without it
+             *     leaves a schedule paused or not, as it is; the default of a new one is false.
+             */
             paused?: boolean | null;
             /**
              * Format: int32
@@ -3151,7 +3260,10 @@ export interface components {
             max_missed?: number | null;
             /** @description What follows for occurrences that are over a minute late (default `one`). */
             missed?: components["schemas"]["Missed"] | null;
-            /** @description Whether nothing occurs (default false). Occurrences during the pause make no jobs later. */
+            /**
+             * @description Whether nothing occurs. Occurrences during the pause make no jobs later. A PUT without it
+             *     leaves a schedule paused or not, as it is; the default of a new one is false.
+             */
             paused?: boolean | null;
             /**
              * Format: int32
@@ -3660,6 +3772,16 @@ export interface components {
          * @enum {string}
          */
         PushEncoding: "json" | "msgpack";
+        /**
+         * @description The body of a failed response that gives message and details apart, with the fields of a report.
+         *     A body with another member, or without a message, is not of this form.
+         */
+        PushFailure: {
+            /** @description Details of the error, such as a stack trace: any value. One over 16 KiB is left out. */
+            error?: components["schemas"]["AnyValue"];
+            /** @description What went wrong, for people; what exceeds 4 KiB is cut off. */
+            message: string;
+        };
         /** @description The body of a request to a push target. */
         PushRequest: {
             /**
@@ -4287,7 +4409,10 @@ export interface components {
             name: string;
             /** @description The next ten occurrences that have not created a job yet; none while it is paused. */
             next: components["schemas"]["Timestamp"][];
-            /** @description Whether nothing occurs (default false). Occurrences during the pause make no jobs later. */
+            /**
+             * @description Whether nothing occurs. Occurrences during the pause make no jobs later. A PUT without it
+             *     leaves a schedule paused or not, as it is; the default of a new one is false.
+             */
             paused?: boolean;
             /**
              * @description The latest ten occurrences since the schedule was created, resumed or got another rule, the
@@ -4371,7 +4496,10 @@ export interface components {
             max_missed?: number;
             /** @description What follows for occurrences that are over a minute late (default `one`). */
             missed?: components["schemas"]["Missed"];
-            /** @description Whether nothing occurs (default false). Occurrences during the pause make no jobs later. */
+            /**
+             * @description Whether nothing occurs. Occurrences during the pause make no jobs later. A PUT without it
+             *     leaves a schedule paused or not, as it is; the default of a new one is false.
+             */
             paused?: boolean;
             /**
              * Format: int32
@@ -7604,7 +7732,7 @@ export interface operations {
     put_job_type: {
         parameters: {
             query?: {
-                /** @description Check and show the change, and store nothing: the answer has the new settings and the stored version, 0 if there is none */
+                /** @description Check and show the change, and store nothing: the answer has the new settings, the secrets that change, and the stored version, 0 if there is none */
                 dry_run?: boolean;
                 /** @description Replace a stored configuration that cannot be read */
                 force?: boolean;
@@ -7945,7 +8073,7 @@ export interface operations {
     patch_job_type: {
         parameters: {
             query?: {
-                /** @description Check and show the change, and store nothing: the answer has the new settings and the stored version */
+                /** @description Check and show the change, and store nothing: the answer has the new settings, the secrets that change, and the stored version */
                 dry_run?: boolean;
             };
             header?: {
@@ -10940,6 +11068,8 @@ export interface operations {
             /** @description The result */
             200: {
                 headers: {
+                    /** @description Of a success: `value` or `none` */
+                    "Tidegate-Result"?: string;
                     /** @description The state of the job */
                     "Tidegate-State"?: string;
                     [name: string]: unknown;
@@ -11230,6 +11360,117 @@ export interface operations {
                 };
             };
             /** @description `unavailable`: try again after `Retry-After` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_limits: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The bounds */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Limits"];
+                    "application/msgpack": components["schemas"]["Limits"];
+                };
+            };
+            /** @description `invalid_request`, `invalid_header`, `invalid_path`, `invalid_field`, `unknown_field`, `unknown_parameter`, `invalid_body`, `nesting_too_deep`, and codes of single fields; `field` names the field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `cross_site`, `host_not_allowed`, `insecure_request`: not for this server */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_acceptable`: neither JSON nor MessagePack is accepted */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `response_too_large`: a function answers with 4.7 MB at most; request fewer at a time */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported_media_type` */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `headers_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unavailable`: not ready, or too many connections */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -18545,12 +18786,14 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Failed; retried unless `Tidegate-Retryable: false` */
+            /** @description Failed; retried unless `Tidegate-Retryable: false`. A body of this form gives a message and details apart; one of any other form is both */
             default: {
                 headers: {
                     [name: string]: unknown;
                 };
-                content?: never;
+                content: {
+                    "application/json": components["schemas"]["PushFailure"];
+                };
             };
         };
     };

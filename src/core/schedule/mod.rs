@@ -83,7 +83,8 @@ pub struct ScheduleConfig {
     /// 1000).
     #[serde(default = "usual_missed")]
     pub max_missed: u32,
-    /// Whether nothing occurs (default false). Occurrences during the pause make no jobs later.
+    /// Whether nothing occurs. Occurrences during the pause make no jobs later. A PUT without it
+    /// leaves a schedule paused or not, as it is; the default of a new one is false.
     #[serde(default)]
     pub paused: bool,
     /// Most time between an occurrence and the start of its job (0.001 to 315360000).

@@ -33,7 +33,7 @@ use crate::{
     },
     jobs::enqueue::fault,
     plugins::registry::Checked,
-    request::{Enqueued, NewJob},
+    request::{Enqueued, NewJob, PauseOnPut, ScheduleRequest},
     schedules::materialize::occurrence,
 };
 use tidegate_core::{
@@ -56,6 +56,15 @@ fn check(config: &ScheduleConfig, data: &Payload) -> Result<(), Error> {
     data.check(MAX_DEPTH).map_err(|malformed| Error::malformed("data", &malformed))
 }
 
+/// The configuration that `request` gives to the schedule `current`.
+fn over(request: &ScheduleRequest, current: Option<&ScheduleItem>) -> ScheduleConfig {
+    let paused = match request.pause {
+        PauseOnPut::AsConfigured => request.config.paused,
+        PauseOnPut::Keep => current.is_some_and(|item| item.config.paused),
+    };
+    ScheduleConfig { paused, ..request.config.clone() }
+}
+
 impl Engine {
     /// Sets a schedule as a whole. Returns the item, and whether it is new.
     ///
@@ -71,11 +80,11 @@ impl Engine {
     pub async fn put_schedule(
         &self,
         name: &ScheduleName,
-        config: ScheduleConfig,
+        config: impl Into<ScheduleRequest>,
         data: Payload,
         if_match: Option<u64>,
     ) -> Result<(Arc<ScheduleItem>, bool), Error> {
-        self.put_schedule_over(name, config, data, if_match, Unreadable::Refuse).await
+        self.put_schedule_over(name, config.into(), data, if_match, Unreadable::Refuse).await
     }
 
     /// [`Self::put_schedule`], also over a stored schedule, or a stored state of it, that cannot be
@@ -87,11 +96,11 @@ impl Engine {
     pub async fn replace_schedule(
         &self,
         name: &ScheduleName,
-        config: ScheduleConfig,
+        config: impl Into<ScheduleRequest>,
         data: Payload,
         if_match: Option<u64>,
     ) -> Result<(Arc<ScheduleItem>, bool), Error> {
-        self.put_schedule_over(name, config, data, if_match, Unreadable::Replace).await
+        self.put_schedule_over(name, config.into(), data, if_match, Unreadable::Replace).await
     }
 
     /// What [`Self::put_schedule`] would store, with its state. Nothing is changed: the version is
@@ -103,11 +112,12 @@ impl Engine {
     pub async fn preview_schedule(
         &self,
         name: &ScheduleName,
-        config: ScheduleConfig,
+        config: impl Into<ScheduleRequest>,
         data: Payload,
         if_match: Option<u64>,
     ) -> Result<(Arc<ScheduleItem>, ScheduleState), Error> {
-        check(&config, &data)?;
+        let request = config.into();
+        check(&request.config, &data)?;
         let catalog = self.catalog().await?;
         catalog.refuse_unreadable(ItemKind::Schedule, name.as_str())?;
         let stored = match self.schedule(name).await {
@@ -118,6 +128,7 @@ impl Engine {
         if if_match.is_some_and(|if_match| if_match != version) {
             return Err(Error::Stale { version });
         }
+        let config = over(&request, stored.as_ref().map(|(item, _)| &**item));
         self.check_occurrence(&catalog, name, &config, &data).await?;
         if !catalog.schedules.contains_key(name) {
             check_count(&catalog)?;
@@ -135,12 +146,12 @@ impl Engine {
     async fn put_schedule_over(
         &self,
         name: &ScheduleName,
-        config: ScheduleConfig,
+        request: ScheduleRequest,
         data: Payload,
         if_match: Option<u64>,
         unreadable: Unreadable,
     ) -> Result<(Arc<ScheduleItem>, bool), Error> {
-        check(&config, &data)?;
+        check(&request.config, &data)?;
         for _ in 0..MAX_CONFLICT_RETRIES {
             let (catalog, current) = self.finished(name, unreadable).await?;
             let version = current.as_ref().map(|item| item.version);
@@ -149,6 +160,7 @@ impl Engine {
             if if_match.is_some_and(|version| version != was) {
                 return Err(Error::Stale { version: was });
             }
+            let config = over(&request, current.as_deref());
             self.check_occurrence(&catalog, name, &config, &data).await?;
             let to_be = Some((&config, &data));
             if let Some(item) = self.write_schedule(&catalog, name, to_be, unreadable).await? {

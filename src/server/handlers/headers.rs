@@ -11,6 +11,8 @@ use super::error::Problem;
 
 /// The state of the job whose result an answer has, or would have.
 pub(super) static JOB_STATE: HeaderName = HeaderName::from_static("tidegate-state");
+/// Whether a job that succeeded has a result: `value` or `none`.
+pub(super) static JOB_RESULT: HeaderName = HeaderName::from_static("tidegate-result");
 static IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Headers that have one value. Of two, each program on the way could take another one.

@@ -1,9 +1,9 @@
 //! Job types: configured and shown.
 //!
 //! Secrets are never shown: signing secrets, passwords, and the values of headers whose names
-//! suggest a secret.
+//! suggest a secret. An answer names those that a type has, and that of a dry run those that differ.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use axum::{extract::State, http::StatusCode, response::IntoResponse};
 use serde_json::{Map, Value};
@@ -40,27 +40,80 @@ impl Item for TypeItem {
     }
 
     fn view(self, name: TypeName, _: Accept, _: Timestamp) -> Result<Self::View, Problem> {
-        let config = without_secrets(&self.config)?;
-        Ok(JobTypeView { name: Cow::Owned(name), config, version: self.version })
+        let (config, secrets) = without_secrets(&self.config)?;
+        Ok(JobTypeView {
+            name: Cow::Owned(name),
+            config,
+            secrets: secrets.into_keys().collect(),
+            changed_secrets: None,
+            version: self.version,
+        })
     }
 }
 
-/// A configuration without its secrets.
-fn without_secrets(config: &TypeConfig) -> Result<Map<String, Value>, Problem> {
+/// Secrets by the paths of their settings.
+type SecretsByPath = BTreeMap<String, Value>;
+
+/// A configuration without its secrets, and these.
+fn without_secrets(config: &TypeConfig) -> Result<(Map<String, Value>, SecretsByPath), Problem> {
     let Value::Object(mut fields) = shown(config)? else {
         return Err(Problem::internal("a configuration is not an object"));
     };
-    fields.remove("callback_signing_secret");
+    let mut secrets = SecretsByPath::new();
+    let mut take = |fields: &mut Map<String, Value>, parent: &str, name: &str| {
+        if let Some(secret) = fields.remove(name).filter(|secret| !secret.is_null()) {
+            secrets.insert(format!("{parent}{name}"), secret);
+        }
+    };
+    take(&mut fields, "", "callback_signing_secret");
     if let Some(target) = fields.get_mut("target").and_then(Value::as_object_mut) {
-        target.remove("signing_secret");
+        take(target, "target.", "signing_secret");
         if let Some(basic) = target.get_mut("basic_auth").and_then(Value::as_object_mut) {
-            basic.remove("password");
+            take(basic, "target.basic_auth.", "password");
         }
         if let Some(headers) = target.get_mut("headers").and_then(Value::as_object_mut) {
-            headers.retain(|name, _| !is_secret(name));
+            let names: Vec<String> =
+                headers.keys().filter(|name| is_secret(name)).cloned().collect();
+            for name in names {
+                take(headers, "target.headers.", &name);
+            }
         }
     }
-    Ok(fields)
+    Ok((fields, secrets))
+}
+
+/// The paths of the secrets in which `after` differs from the stored configuration, if there is one.
+fn changed_secrets(
+    stored: Option<&TypeConfig>,
+    after: &TypeConfig,
+) -> Result<Vec<String>, Problem> {
+    let before = stored.map(without_secrets).transpose()?.unwrap_or_default().1;
+    let after = without_secrets(after)?.1;
+    let removed = before.keys().filter(|path| !after.contains_key(*path));
+    let set = after.iter().filter(|(path, secret)| before.get(*path) != Some(secret));
+    let mut changed: Vec<String> = set.map(|(path, _)| path).chain(removed).cloned().collect();
+    changed.sort_unstable();
+    Ok(changed)
+}
+
+/// The answer to a dry run: what `config` would make of the type.
+async fn previewed(
+    api: &Api,
+    accept: Accept,
+    name: TypeName,
+    config: TypeConfig,
+    version: Option<u64>,
+) -> HandlerResult {
+    let stored = match api.server.job_type(&name).await {
+        Err(tidegate_engine::Error::NotFound { .. }) => None,
+        stored => Some(stored?),
+    };
+    let item = api.server.preview_type(&name, config, version).await;
+    let item = item.map_err(|error| blamed(error.into()))?;
+    let changed = changed_secrets(stored.as_ref().map(|stored| &stored.config), &item.config)?;
+    let (version, view) = (item.version, item.view(name, accept, api.server.now())?);
+    let view = JobTypeView { changed_secrets: Some(changed), ..view };
+    Ok(accept.ok(view).etag(version).into_response())
 }
 
 /// Hides the queries of a type's URLs from a caller who may not configure it: they may have a key.
@@ -120,7 +173,7 @@ pub(super) fn with_change(config: &TypeConfig, change: Fields) -> Result<TypeCon
         (
             "dry_run" = Option<bool>, Query,
             description = "Check and show the change, and store nothing: the answer has the new \
-                settings and the stored version, 0 if there is none",
+                settings, the secrets that change, and the stored version, 0 if there is none",
         ),
         (
             "force" = Option<bool>, Query,
@@ -146,9 +199,7 @@ async fn put(
 ) -> HandlerResult {
     let config = body.read::<Fields>()?.config()?;
     if mode.dry_run {
-        let item = api.server.preview_type(&name, config, version).await;
-        let item = item.map_err(|error| blamed(error.into()))?;
-        return resource::shown(&api, accept, name, item);
+        return previewed(&api, accept, name, config, version).await;
     }
     let put = if mode.force {
         api.server.replace_type(&name, config, version).await
@@ -172,7 +223,7 @@ async fn put(
         (
             "dry_run" = Option<bool>, Query,
             description = "Check and show the change, and store nothing: the answer has the new \
-                settings and the stored version",
+                settings, the secrets that change, and the stored version",
         ),
     ),
     responses(
@@ -197,9 +248,7 @@ async fn patch(
     let patch: Fields = body.read()?;
     if dry_run {
         let config = with_change(&api.server.job_type(&name).await?.config, patch)?;
-        let item = api.server.preview_type(&name, config, version).await;
-        let item = item.map_err(|error| blamed(error.into()))?;
-        return resource::shown(&api, accept, name, item);
+        return previewed(&api, accept, name, config, version).await;
     }
     let item = resource::patch(
         version,
@@ -355,15 +404,41 @@ mod tests {
 
     #[test]
     fn secrets_are_not_shown() {
-        let value = Value::Object(without_secrets(&push()).unwrap());
+        let (fields, secrets) = without_secrets(&push()).unwrap();
+        let value = Value::Object(fields);
         assert!(!value.to_string().contains("hidden"), "{value}");
         assert_eq!(value["target"]["basic_auth"]["username"], "ann");
         assert_eq!(value["target"]["headers"], json!({"x-team": "blue"}));
+        let paths: Vec<&str> = secrets.keys().map(String::as_str).collect();
+        let wanted = [
+            "callback_signing_secret",
+            "target.basic_auth.password",
+            "target.headers.Authorization",
+            "target.signing_secret",
+        ];
+        assert_eq!(paths, wanted);
+    }
+
+    #[test]
+    fn a_dry_run_names_secrets_that_are_set_replaced_or_removed() {
+        let changed = |stored: Option<&TypeConfig>, after: &TypeConfig| {
+            changed_secrets(stored, after).unwrap()
+        };
+        assert_eq!(changed(Some(&push()), &push()), Vec::<String>::new());
+        assert_eq!(changed(None, &push()).len(), 4);
+        assert_eq!(changed(Some(&push()), &TypeConfig::default()).len(), 4);
+        let other = config(json!({"target": {
+            "url": "http://127.0.0.1:9/", "signing_secret": ["hidden1"],
+            "headers": {"Authorization": "hidden3", "x-team": "red", "x-key": "hidden6"},
+            "basic_auth": {"username": "bob", "password": "hidden4"},
+        }, "callback_signing_secret": "hidden5"}));
+        let wanted = ["target.headers.x-key", "target.signing_secret"];
+        assert_eq!(changed(Some(&push()), &other), wanted);
     }
 
     #[test]
     fn a_type_without_a_target_shows_none() {
-        assert_eq!(without_secrets(&TypeConfig::default()).unwrap().get("target"), None);
+        assert_eq!(without_secrets(&TypeConfig::default()).unwrap().0.get("target"), None);
     }
 
     fn fields(settings: Value) -> Fields {

@@ -28,6 +28,7 @@ mod host;
 mod job_types;
 mod jobs;
 mod leases;
+mod limits;
 mod media;
 mod msgpack;
 mod openapi;
@@ -175,6 +176,7 @@ fn routes() -> OpenApiRouter<Api> {
         .merge(dev::routes())
         .merge(stream::routes())
         .merge(session::routes())
+        .merge(limits::routes())
         .merge(settings::routes())
         .merge(simulation::routes())
         .merge(overview::routes())

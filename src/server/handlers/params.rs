@@ -18,7 +18,7 @@ use tidegate_core::{
 /// Items of a page by default.
 const DEFAULT_LIMIT: u32 = 100;
 /// Maximum items of a page.
-const MAX_LIMIT: u32 = 1000;
+pub(super) const MAX_LIMIT: u32 = 1000;
 
 /// `{type}/{id}` in a path.
 #[derive(Debug)]

@@ -26,11 +26,14 @@ use super::{
 };
 use tidegate_core::{
     job::{Payload, ScheduleName},
-    schedule::{SCHEDULE_DATA_BYTES, ScheduleConfig, ScheduleItem, ScheduleState, occurrence_id},
+    schedule::{SCHEDULE_DATA_BYTES, ScheduleItem, ScheduleState, occurrence_id},
     strict::present,
     time::Timestamp,
 };
-use tidegate_engine::Error;
+use tidegate_engine::{
+    Error,
+    request::{PauseOnPut, ScheduleRequest},
+};
 
 /// How many of the next and of the previous occurrences an answer shows.
 const MAX_SHOWN_OCCURRENCES: usize = 10;
@@ -105,14 +108,15 @@ fn read(api: &Api, body: &Body) -> Result<(Fields, Option<Payload>), Problem> {
 async fn stored(
     api: &Api,
     name: &ScheduleName,
-    (config, data): (ScheduleConfig, Payload),
+    (config, data): (impl Into<ScheduleRequest>, Payload),
     if_match: Option<u64>,
 ) -> Result<((Arc<ScheduleItem>, ScheduleState), bool), Error> {
     let (_, new) = api.server.put_schedule(name, config, data, if_match).await?;
     Ok((api.server.schedule(name).await?, new))
 }
 
-/// Create a schedule, or replace it; absent settings have their defaults.
+/// Create a schedule, or replace it; absent settings have their defaults, but a paused schedule
+/// stays paused unless the request has `paused`.
 ///
 /// Its rule applies from now on: earlier occurrences create no jobs. If neither the rule nor
 /// `paused` changes, the schedule continues; jobs that were created ahead of time are created
@@ -157,7 +161,10 @@ async fn put(
     body: Body,
 ) -> HandlerResult {
     let (settings, data) = read(&api, &body)?;
-    let config: ScheduleConfig = settings.config()?;
+    // Operators pause a schedule; what declares its settings need not know that.
+    let says_paused = settings.get("paused").is_some_and(|paused| !paused.is_null());
+    let pause = if says_paused { PauseOnPut::AsConfigured } else { PauseOnPut::Keep };
+    let config = ScheduleRequest { config: settings.config()?, pause };
     let data = data.unwrap_or_else(Payload::null);
     if mode.dry_run {
         let item = api.server.preview_schedule(&name, config, data, version).await?;
@@ -367,7 +374,7 @@ pub fn routes() -> OpenApiRouter<Api> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_core::{job::Encoding, time::Seconds};
+    use tidegate_core::{job::Encoding, schedule::ScheduleConfig, time::Seconds};
     use tidegate_engine::testkit::builders::name;
 
     #[test]

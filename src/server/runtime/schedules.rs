@@ -6,9 +6,12 @@ use super::{Inner, Server};
 use crate::telemetry::metrics;
 use tidegate_core::{
     job::{Payload, ScheduleName},
-    schedule::{ScheduleConfig, ScheduleItem, ScheduleState},
+    schedule::{ScheduleItem, ScheduleState},
 };
-use tidegate_engine::{Error, Materialized, request::Enqueued};
+use tidegate_engine::{
+    Error, Materialized,
+    request::{Enqueued, ScheduleRequest},
+};
 
 impl Inner {
     /// Counts and logs what schedules did, and announces their new jobs.
@@ -35,7 +38,7 @@ impl Server {
     pub async fn put_schedule(
         &self,
         name: &ScheduleName,
-        config: ScheduleConfig,
+        config: impl Into<ScheduleRequest>,
         data: Payload,
         if_match: Option<u64>,
     ) -> Result<(Arc<ScheduleItem>, bool), Error> {
@@ -52,7 +55,7 @@ impl Server {
     pub async fn preview_schedule(
         &self,
         name: &ScheduleName,
-        config: ScheduleConfig,
+        config: impl Into<ScheduleRequest>,
         data: Payload,
         if_match: Option<u64>,
     ) -> Result<(Arc<ScheduleItem>, ScheduleState), Error> {
@@ -67,7 +70,7 @@ impl Server {
     pub async fn replace_schedule(
         &self,
         name: &ScheduleName,
-        config: ScheduleConfig,
+        config: impl Into<ScheduleRequest>,
         data: Payload,
         if_match: Option<u64>,
     ) -> Result<(Arc<ScheduleItem>, bool), Error> {

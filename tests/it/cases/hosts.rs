@@ -3,6 +3,7 @@
 use serde_json::json;
 use tidegate_core::{
     job::{Payload, type_config::TypeConfig},
+    schedule::ScheduleConfig,
     target::{Push, TargetConfig},
     validate::Guard,
 };
@@ -40,7 +41,7 @@ async fn refused_everywhere(mut harness: Harness, host: &str) {
     assert_eq!(field(&error), "callback_url", "{host}");
 
     let schedule = json!({"type": "work", "every_seconds": 60, "callback_url": url});
-    let schedule = serde_json::from_value(schedule).unwrap();
+    let schedule: ScheduleConfig = serde_json::from_value(schedule).unwrap();
     let error = engine.put_schedule(&name("s"), schedule, Payload::null(), None).await.unwrap_err();
     assert_eq!(field(&error), "callback_url", "{host}");
 

@@ -121,7 +121,24 @@ async fn the_result_of_a_job_that_did_not_succeed_is_its_error() {
     tide.report(&lease, "succeeded").await.is(200);
     let answer = tide.get(&path(&done)).await;
     assert_eq!(answer.header("tidegate-state"), Some("succeeded"));
+    assert_eq!(answer.header("tidegate-result"), Some("none"));
     assert_eq!(answer.is(200), Value::Null, "it has none");
+}
+
+#[tokio::test]
+async fn a_reported_null_differs_from_no_result_and_a_taken_one() {
+    let tide = Tidegate::start().await;
+    tide.job_type("t", json!({"keep_result": "once"})).await;
+    let done = tide.enqueue_a("t").await;
+    let lease = tide.lease_one("t").await;
+    tide.post(&lease.path, json!({"attempt": 1, "status": "succeeded", "result": null}))
+        .await
+        .is(200);
+    for result in ["value", "none"] {
+        let answer = tide.get(&format!("/v1/jobs/t/{done}/result")).await;
+        assert_eq!(answer.header("tidegate-result"), Some(result));
+        assert_eq!(answer.is(200), Value::Null);
+    }
 }
 
 #[tokio::test]

@@ -114,6 +114,8 @@ impl Tour<'_> {
 
         let settings = self.ask(M::GET, "/v1/settings", &[], none.clone(), 200).await;
         assert!(settings["settings"].as_array().unwrap().iter().any(|of| of["from"] == "argument"));
+        let limits = self.ask(M::GET, "/v1/limits", &[], none.clone(), 200).await;
+        assert_eq!((&limits["batch_jobs"], &limits["answer_bytes"]), (&json!(1000), &Value::Null));
         let session = self.ask(M::GET, "/v1/session", &[], none.clone(), 200).await;
         assert_eq!(session["authenticated"], true);
         let overview = self.ask(M::GET, "/v1/overview", &[], none.clone(), 200).await;

@@ -1100,6 +1100,10 @@ class JobType(TypedDict):
     """The URL that is notified when a job ends: http or https, without credentials, at most 2048
     bytes.
     """
+    changed_secrets: NotRequired[list[str] | None]
+    """In a dry run, the secrets that the change sets, replaces or removes, by their paths; absent
+    otherwise.
+    """
     concurrency: NotRequired[int | None]
     """Most weight of this type that runs at once."""
     deadline_seconds: NotRequired[Seconds | None]
@@ -1150,6 +1154,10 @@ class JobType(TypedDict):
     (default false: it keeps its slot until its response timeout, because its worker may still
     work or call back). True needs a push target, `at_least_once`, `hold_slot_until: lease_end`
     and `on_response_timeout: fail`. Without effect on AWS.
+    """
+    secrets: NotRequired[list[str]]
+    """The secrets that it has, by the paths of their settings: `target.signing_secret`,
+    `target.basic_auth.password`, `target.headers.NAME`, `callback_signing_secret`.
     """
     start: NotRequired[Start]
     """Whether a push is claimed before it is sent (default `claim`). `plain` needs a push target,
@@ -1264,6 +1272,40 @@ class LeftOut(TypedDict):
     """How many; null: not known."""
     reason: str
     """Why, for people."""
+
+
+class Limits(TypedDict):
+    """The bounds of requests and answers. A server of another version, deployment mode or setting
+    may have others.
+    """
+    answer_bytes: NotRequired[int | None]
+    """Most bytes of an answer; null: there is no bound."""
+    batch_events: int
+    """Most events in a request."""
+    batch_jobs: int
+    """Most jobs in a batch."""
+    batch_request_bytes: int
+    """Most bytes of a request with many jobs, reports or events."""
+    checkpoint_bytes: int
+    """Most bytes of a checkpoint."""
+    data_bytes: int
+    """Most bytes of a job's data, and of a result."""
+    error_bytes: int
+    """Most bytes of the `error` of a report."""
+    leases: int
+    """Most leases of a request."""
+    log_lines: int
+    """Most log lines in a heartbeat, and in a report."""
+    message_bytes: int
+    """Most bytes of the `message` of a report, and of the `note` of a heartbeat."""
+    page_items: int
+    """Most items of a page."""
+    reports: int
+    """Most reports in a lease request."""
+    request_bytes: int
+    """Most bytes of a request about one job."""
+    wait_seconds: Seconds
+    """The longest wait of a request for leases, for a result or for log lines."""
 
 
 class LogLine(TypedDict):
@@ -1421,7 +1463,8 @@ class NewSchedule(TypedDict):
     missed: NotRequired[Missed | None]
     """What follows for occurrences that are over a minute late (default `one`)."""
     paused: NotRequired[bool | None]
-    """Whether nothing occurs (default false). Occurrences during the pause make no jobs later.
+    """Whether nothing occurs. Occurrences during the pause make no jobs later. A PUT without it
+    leaves a schedule paused or not, as it is; the default of a new one is false.
     """
     priority: NotRequired[int | None]
     """Lower goes first (default 100)."""
@@ -1485,7 +1528,8 @@ class NewSchedulePatch(TypedDict):
     missed: NotRequired[Missed | None]
     """What follows for occurrences that are over a minute late (default `one`)."""
     paused: NotRequired[bool | None]
-    """Whether nothing occurs (default false). Occurrences during the pause make no jobs later.
+    """Whether nothing occurs. Occurrences during the pause make no jobs later. A PUT without it
+    leaves a schedule paused or not, as it is; the default of a new one is false.
     """
     priority: NotRequired[int | None]
     """Lower goes first (default 100)."""
@@ -1877,6 +1921,16 @@ class PushCallback(TypedDict):
     """The attempt's token, for `Authorization: Bearer`."""
     url: str
     """Where to report: as `POST /v1/jobs/{type}/{id}`."""
+
+
+class PushFailure(TypedDict):
+    """The body of a failed response that gives message and details apart, with the fields of a
+    report. A body with another member, or without a message, is not of this form.
+    """
+    error: NotRequired[AnyValue]
+    """Details of the error, such as a stack trace: any value. One over 16 KiB is left out."""
+    message: str
+    """What went wrong, for people; what exceeds 4 KiB is cut off."""
 
 
 class PushRequest(TypedDict):
@@ -2388,7 +2442,8 @@ class Schedule(TypedDict):
     next: list[Timestamp]
     """The next ten occurrences that have not created a job yet; none while it is paused."""
     paused: NotRequired[bool]
-    """Whether nothing occurs (default false). Occurrences during the pause make no jobs later.
+    """Whether nothing occurs. Occurrences during the pause make no jobs later. A PUT without it
+    leaves a schedule paused or not, as it is; the default of a new one is false.
     """
     previous: NotRequired[list[Occurrence]]
     """The latest ten occurrences since the schedule was created, resumed or got another rule, the
@@ -2456,7 +2511,8 @@ class ScheduleConfig(TypedDict):
     missed: NotRequired[Missed]
     """What follows for occurrences that are over a minute late (default `one`)."""
     paused: NotRequired[bool]
-    """Whether nothing occurs (default false). Occurrences during the pause make no jobs later.
+    """Whether nothing occurs. Occurrences during the pause make no jobs later. A PUT without it
+    leaves a schedule paused or not, as it is; the default of a new one is false.
     """
     priority: NotRequired[int | None]
     """Lower goes first (default 100)."""

@@ -27,9 +27,9 @@ use tidegate_core::{
 use tidegate_engine::request::{Heartbeat, MAX_CHECKPOINT_BYTES, Report, ReportOutcome};
 
 /// Maximum bytes of a failure's message, and of a heartbeat's note.
-const MAX_MESSAGE_BYTES: usize = 4 * 1024;
+pub(in super::super) const MAX_MESSAGE_BYTES: usize = 4 * 1024;
 /// Maximum bytes of the details of a failure.
-const MAX_DETAILS_BYTES: usize = 16 * 1024;
+pub(in super::super) const MAX_DETAILS_BYTES: usize = 16 * 1024;
 
 /// `report` with the job in the path, which it may repeat but not contradict.
 fn about<'a>(mut report: ReportBody<'a>, path: &JobPath) -> Result<ReportBody<'a>, Problem> {

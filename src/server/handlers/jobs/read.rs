@@ -3,7 +3,12 @@
 use std::time::Duration;
 use tidegate_core::error_code::ErrorCode;
 
-use axum::{extract::State, http::HeaderValue, response::IntoResponse};
+use axum::{
+    extract::State,
+    http::HeaderValue,
+    response::{IntoResponse, Response},
+};
+use serde::Serialize;
 use tidegate_api::{AnyValue, Bodies, Explanation, FilterBody, JobPage, JobView, LogPage};
 
 use super::super::{
@@ -11,9 +16,10 @@ use super::super::{
     access::{Read, ReadJob, Within, outside},
     convert,
     error::Problem,
-    headers::JOB_STATE,
+    headers::{JOB_RESULT, JOB_STATE},
     media::Accept,
     params::{JobPath, Name, Params},
+    reply::Reply,
 };
 use crate::auth::Bounds;
 use tidegate_core::{
@@ -24,7 +30,7 @@ use tidegate_core::{
 use tidegate_engine::request::JobResult;
 
 /// How long a request for a result or for log lines may wait.
-const MAX_WAIT: Seconds = Seconds::new(60);
+pub(in super::super) const MAX_WAIT: Seconds = Seconds::new(60);
 
 async fn show(
     api: &Api,
@@ -156,10 +162,18 @@ pub(super) fn within(mut query: ListQuery, bounds: &Bounds) -> Result<ListQuery,
     Ok(query)
 }
 
+/// The answer of a job that succeeded, with the headers of its state and its result.
+fn succeeded<T: Serialize>(answer: Reply<T>, state: &str, result: &str) -> Response {
+    let answer = answer.header(JOB_STATE.clone(), state).header(JOB_RESULT.clone(), result);
+    answer.into_response()
+}
+
 /// A job's result; with `wait`, the request waits for it.
 ///
 /// The header `Tidegate-State` has the state of the job, also with 408 and 409. With `succeeded` the
-/// answer is the value itself; null if there is no result, or if it was read once already. With
+/// answer is the value itself. A success without a result is 200 with null, and the header
+/// `Tidegate-Result` is `none` then: none was reported, it is not kept any longer, or it was read
+/// once already. If it is `value`, the answer is what the worker reported, which may be null. With
 /// `scheduled` or `running` it is null, or 408 after a `wait`. With every other state it is 409 and
 /// has the job's error.
 #[utoipa::path(
@@ -175,7 +189,10 @@ pub(super) fn within(mut query: ListQuery, bounds: &Bounds) -> Result<ListQuery,
     responses(
         (
             status = 200, description = "The result", body = AnyValue,
-            headers(("Tidegate-State" = String, description = "The state of the job")),
+            headers(
+                ("Tidegate-State" = String, description = "The state of the job"),
+                ("Tidegate-Result" = String, description = "Of a success: `value` or `none`")
+            ),
         ),
         (status = 404, description = "`job_not_found`"),
         (
@@ -215,12 +232,8 @@ pub async fn result(
     let refused =
         |problem: Problem| problem.header(JOB_STATE.clone(), HeaderValue::from_static(state));
     match (job.life.ended(), value) {
-        (Some(Outcome::Succeeded), Some(result)) => {
-            Ok(shown(&result).header(JOB_STATE.clone(), state).into_response())
-        }
-        (Some(Outcome::Succeeded), None) => {
-            Ok(accept.ok(()).header(JOB_STATE.clone(), state).into_response())
-        }
+        (Some(Outcome::Succeeded), Some(result)) => Ok(succeeded(shown(&result), state, "value")),
+        (Some(Outcome::Succeeded), None) => Ok(succeeded(accept.ok(()), state, "none")),
         (Some(_), _) => Err(refused(Problem::job_failed(&job))),
         (None, _) if wait.is_zero() => {
             Ok(accept.ok(()).header(JOB_STATE.clone(), state).into_response())

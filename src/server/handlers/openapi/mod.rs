@@ -43,6 +43,7 @@ use utoipa::{OpenApi, openapi};
         tidegate_core::job::JobOptions,
         tidegate_api::HistoryRange,
         tidegate_api::Problem,
+        tidegate_api::PushFailure,
         tidegate_api::PushRequest,
         tidegate_api::PushCallback,
         tidegate_backends::aws_targets::AwsService,
@@ -324,7 +325,13 @@ fn webhooks() -> Value {
                 "429": {"description": "Not now: retried after `Retry-After`"},
                 "489": {"description": "Failed, and not retried"},
                 "503": {"description": "Not now: retried after `Retry-After`"},
-                "default": {"description": "Failed; retried unless `Tidegate-Retryable: false`"},
+                "default": {
+                    "description": "Failed; retried unless `Tidegate-Retryable: false`. A body of \
+                        this form gives a message and details apart; one of any other form is both",
+                    "content": {"application/json": {"schema": {
+                        "$ref": "#/components/schemas/PushFailure",
+                    }}},
+                },
             },
         }},
         "ended": {"post": {

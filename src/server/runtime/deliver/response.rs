@@ -1,10 +1,17 @@
 //! The outcome that the response of a worker means.
+//!
+//! The body of a failure has one of two forms. A [`PushFailure`] is the JSON of a worker's report,
+//! with a message for people and details for programs. Any other body is both: its start goes into
+//! the message, and the whole of it into the details if it is JSON.
+
+use std::borrow::Cow;
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use chrono::DateTime;
 use serde_json::value::RawValue;
 
 use super::{DeliveryOutcome, failed_permanently};
+use tidegate_api::PushFailure;
 use tidegate_core::{
     job::{
         Body, Encoding, Payload,
@@ -20,9 +27,11 @@ use tidegate_engine::request::ReportOutcome;
 
 /// The status by which a worker rejects further attempts.
 const STATUS_NOT_RETRYABLE: u16 = 489;
-/// Most bytes of a response that go into an error message.
-const MAX_MESSAGE_BYTES: usize = 1024;
-/// Most bytes of a response that go into the details of a failure.
+/// Most bytes of a response without a message of its own that go into an error message.
+const MAX_EXCERPT_BYTES: usize = 1024;
+/// Most bytes of the message of a [`PushFailure`]; the rest is cut off.
+const MAX_MESSAGE_BYTES: usize = 4 << 10;
+/// Most bytes of the details of a failure; larger ones are left out.
 const MAX_DETAILS_BYTES: usize = 16 << 10;
 /// The header by which a worker hands a job back: `released`, or `snoozed` with `Retry-After`.
 const STATUS_HEADER: &str = "tidegate-status";
@@ -30,6 +39,11 @@ const STATUS_HEADER: &str = "tidegate-status";
 const MAX_SNOOZE: Seconds = tidegate_core::validate::DECADE;
 /// The longest wait that a `Retry-After` can request.
 const MAX_RETRY_AFTER: Seconds = Seconds::new(24 * 3600);
+
+/// The body of `response` if it gives message and details apart.
+fn failure_body(response: &Response) -> Option<PushFailure<'_>> {
+    serde_json::from_slice(&response.body).ok()
+}
 
 /// What decides how a response is classified.
 pub(super) struct ResponseRules {
@@ -123,10 +137,12 @@ fn rejected(response: &Response) -> DeliveryOutcome {
     let forbids_retry = response
         .header("tidegate-retryable")
         .is_some_and(|value| value.eq_ignore_ascii_case("false"));
-    let details = serde_json::from_slice::<&RawValue>(&response.body)
-        .ok()
-        .filter(|raw| raw.get().len() <= MAX_DETAILS_BYTES)
-        .map(|raw| raw.get().to_owned());
+    let details = match failure_body(response) {
+        Some(failure) => failure.error,
+        None => serde_json::from_slice::<&RawValue>(&response.body).ok(),
+    };
+    let details =
+        details.filter(|raw| raw.get().len() <= MAX_DETAILS_BYTES).map(|raw| raw.get().to_owned());
     DeliveryOutcome::Report(ReportOutcome::Failed {
         failure: Failure {
             reason: Reason::Failed,
@@ -152,9 +168,15 @@ fn retry_after(response: &Response, now: Timestamp) -> Option<Seconds> {
     Some(Seconds::from_millis(millis))
 }
 
+/// The message of a failed response, or of one that hands a job back.
 fn message(response: &Response) -> String {
-    let text =
-        String::from_utf8_lossy(&response.body[..response.body.len().min(MAX_MESSAGE_BYTES)]);
+    let own = failure_body(response).map(|body| body.message);
+    if let Some(mut message) = own.clone().filter(|message| !message.trim().is_empty()) {
+        message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
+        return message;
+    }
+    let start = &response.body[..response.body.len().min(MAX_EXCERPT_BYTES)];
+    let text = own.map_or_else(|| String::from_utf8_lossy(start), Cow::Owned);
     let text = text.trim();
     if text.is_empty() {
         format!("HTTP {}", response.status)

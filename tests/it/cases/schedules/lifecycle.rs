@@ -4,11 +4,17 @@ use std::{sync::Arc, time::Duration};
 
 use tidegate_core::{
     error_code::ErrorCode,
+    job::Payload,
     port::job_store::SharedStore,
     schedule::{Missed, ScheduleConfig, occurrence_id},
     time::Seconds,
 };
-use tidegate_engine::{Error, memory::MemoryStore, testkit::faults::FaultyStore};
+use tidegate_engine::{
+    Error,
+    memory::MemoryStore,
+    request::{PauseOnPut, ScheduleRequest},
+    testkit::faults::FaultyStore,
+};
 
 use super::{at_seconds, beat, made, second, tens, waiting};
 use crate::cases::harness::{Harness, every_store_and_table};
@@ -53,6 +59,31 @@ async fn occurrences_during_a_pause_are_not_caught_up() {
             [occurrence_id(&beat(), second(510)).to_string()]
         );
         assert_eq!(harness.ids().await, at_seconds([10, 510]));
+    }
+}
+
+#[tokio::test]
+async fn a_put_keeps_the_pause_unless_it_says_otherwise() {
+    for harness in every_store_and_table() {
+        let harness = harness.scheduled(tens()).await;
+        let engine = &harness.engine;
+        let put = async |config: ScheduleConfig, pause| {
+            let request = ScheduleRequest { config, pause };
+            let preview =
+                engine.preview_schedule(&beat(), request.clone(), Payload::null(), None).await;
+            let (put, _) =
+                engine.put_schedule(&beat(), request, Payload::null(), None).await.unwrap();
+            assert_eq!(preview.unwrap().0.config, put.config);
+            put.config.paused
+        };
+        let paused = || ScheduleConfig { paused: true, ..tens() };
+        assert!(!put(paused(), PauseOnPut::Keep).await, "it was not paused");
+        engine.pause_schedule(&beat(), true).await.unwrap();
+        let other = ScheduleConfig { every_seconds: Some(Seconds::new(3)), ..tens() };
+        assert!(put(other, PauseOnPut::Keep).await);
+        assert_eq!(harness.occur_at(second(500)).await.made.len(), 0);
+        assert!(!put(tens(), PauseOnPut::AsConfigured).await);
+        assert!(put(paused(), PauseOnPut::AsConfigured).await);
     }
 }
 

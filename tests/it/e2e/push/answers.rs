@@ -49,6 +49,39 @@ async fn an_oversized_result_fails_the_job_without_a_retry() {
 }
 
 #[tokio::test]
+async fn a_failure_gives_its_message_and_details_apart() {
+    let long = "é".repeat(3000);
+    let tide = Tidegate::start().await;
+    let target = Target::start(|call| async move {
+        let job: Value = serde_json::from_slice(&call.body).unwrap();
+        let body = job["data"].as_str().unwrap().to_owned();
+        says(500, &[("content-type", "application/json")], body)
+    })
+    .await;
+    let config = json!({"target": {"url": target.url}, "max_attempts": 1});
+    tide.job_type("t", config).await;
+    let json = |body: Value| body.to_string();
+    let whole = json(json!({"message": "no", "error": 1, "status": 500}));
+    for (body, message, details) in [
+        (json(json!({"message": "bad", "error": ["a", 3]})), "bad".into(), json!(["a", 3])),
+        (json(json!({"message": "bad"})), "bad".into(), Value::Null),
+        (json(json!({"message": long})), "é".repeat(2048), Value::Null),
+        (json(json!({"message": "m", "error": "x".repeat(17_000)})), "m".into(), Value::Null),
+        (json(json!({"message": " "})), "HTTP 500".into(), Value::Null),
+        // Bodies of other forms are both.
+        (whole.clone(), format!("HTTP 500: {whole}"), serde_json::from_str(&whole).unwrap()),
+        (json(json!({"message": 1})), "HTTP 500: {\"message\":1}".into(), json!({"message": 1})),
+        ("oh".into(), "HTTP 500: oh".into(), Value::Null),
+    ] {
+        let job = tide.post("/v1/jobs", json!({"type": "t", "data": body})).await.is(201);
+        let job = tide.job_in(job["id"].as_str().unwrap(), "failed").await;
+        let error = &job["error"];
+        assert_eq!((&error["message"], &error["details"]), (&json!(message), &details), "{body}");
+        assert_eq!(error["status"], 500);
+    }
+}
+
+#[tokio::test]
 async fn what_a_target_answers_decides_what_follows() {
     struct Case {
         name: &'static str,

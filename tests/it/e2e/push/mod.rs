@@ -5,6 +5,7 @@ mod callbacks;
 mod restart;
 
 use axum::{
+    body::Body,
     http::StatusCode,
     response::{IntoResponse, Response},
 };
@@ -25,8 +26,8 @@ fn at_once() -> Value {
 }
 
 /// What a target answers: a status, headers and a body.
-fn says(status: u16, headers: &[(&'static str, &'static str)], body: &'static str) -> Response {
-    let mut response = (StatusCode::from_u16(status).unwrap(), body).into_response();
+fn says(status: u16, headers: &[(&'static str, &'static str)], body: impl Into<Body>) -> Response {
+    let mut response = (StatusCode::from_u16(status).unwrap(), body.into()).into_response();
     for (name, value) in headers {
         response.headers_mut().insert(*name, value.parse().unwrap());
     }

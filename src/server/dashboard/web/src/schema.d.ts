@@ -663,6 +663,7 @@ export interface components {
             callback_signing_secret?: components["schemas"]["Secrets"];
             /** Format: uri */
             callback_url?: string | null;
+            changed_secrets?: string[] | null;
             /** Format: int64 */
             concurrency?: number | null;
             deadline_seconds?: components["schemas"]["Seconds"] | null;
@@ -686,6 +687,7 @@ export interface components {
             retention_seconds?: components["schemas"]["Seconds"];
             retry?: components["schemas"]["Retry"];
             retry_after_restart?: boolean;
+            secrets?: string[];
             start?: components["schemas"]["Start"];
             target?: components["schemas"]["TargetConfig"] | null;
             timeout_seconds?: components["schemas"]["Seconds"];
@@ -743,6 +745,35 @@ export interface components {
             /** Format: int64 */
             jobs?: number | null;
             reason: string;
+        };
+        Limits: {
+            /** Format: int64 */
+            answer_bytes?: number | null;
+            /** Format: int64 */
+            batch_events: number;
+            /** Format: int64 */
+            batch_jobs: number;
+            /** Format: int64 */
+            batch_request_bytes: number;
+            /** Format: int64 */
+            checkpoint_bytes: number;
+            /** Format: int64 */
+            data_bytes: number;
+            /** Format: int64 */
+            error_bytes: number;
+            /** Format: int64 */
+            leases: number;
+            /** Format: int64 */
+            log_lines: number;
+            /** Format: int64 */
+            message_bytes: number;
+            /** Format: int64 */
+            page_items: number;
+            /** Format: int64 */
+            reports: number;
+            /** Format: int64 */
+            request_bytes: number;
+            wait_seconds: components["schemas"]["Seconds"];
         };
         /** @enum {string} */
         LogLevel: "trace" | "debug" | "info" | "warn" | "error";
@@ -1118,6 +1149,10 @@ export interface components {
         };
         /** @enum {string} */
         PushEncoding: "json" | "msgpack";
+        PushFailure: {
+            error?: components["schemas"]["AnyValue"];
+            message: string;
+        };
         PushRequest: {
             /** Format: int64 */
             attempt: number;
@@ -1913,7 +1948,9 @@ export interface operations {
                 headers: {
                     [name: string]: unknown;
                 };
-                content?: never;
+                content: {
+                    "application/json": components["schemas"]["PushFailure"];
+                };
             };
         };
     };

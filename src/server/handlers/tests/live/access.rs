@@ -125,7 +125,7 @@ async fn a_server_with_a_full_disk_is_not_ready() {
 #[tokio::test]
 async fn open_routes_need_no_token() {
     let router = router().await;
-    for path in ["/healthz", "/readyz", "/openapi.json", "/", "/v1/session"] {
+    for path in ["/healthz", "/readyz", "/openapi.json", "/", "/v1/session", "/v1/limits"] {
         let (answer, body) = ask(&router, "GET", path, &[], "").await;
         assert_eq!((answer.status().as_u16(), body.is_empty()), (200, false), "{path}");
     }
