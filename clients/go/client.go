@@ -11,13 +11,18 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/tidegate/tidegate/clients/go/api"
 )
 
 const (
-	maxBatch = 1000
+	// A batch within these bounds is sent without reading the server's.
+	smallBatch      = 1000
+	smallBatchBytes = 1 << 20
+	// What a batch has in addition to its jobs.
+	batchFrameBytes = len(`{"jobs":[]}`)
 	// The longest wait of one request; a longer wait is several of them.
 	maxWait = time.Minute
 )
@@ -28,6 +33,7 @@ const Forever time.Duration = -1
 // A Client is a client of one server. Goroutines may share it.
 type Client struct {
 	transport *transport
+	limits    atomic.Pointer[api.Limits]
 }
 
 // NewClient returns a client. It fails if the URL is not one of HTTP.
@@ -201,27 +207,32 @@ type BatchItem struct {
 	Err error
 }
 
-// EnqueueMany enqueues jobs, 1000 with each request, and returns one outcome per job, in order. A
-// refused job does not affect the others. With a key (it may be empty) the call can be repeated with
-// the same list.
+// EnqueueMany enqueues jobs, as many with each request as the server takes, and returns one outcome
+// per job, in order. A refused job does not affect the others. With a key (it may be empty) the call
+// can be repeated with the same list.
 func (c *Client) EnqueueMany(ctx context.Context, jobs []NewJob, key string) ([]BatchItem, error) {
 	if key == "" {
 		key = randomKey()
 	}
 	items := make([]BatchItem, 0, len(jobs))
-	for start := 0; start < len(jobs); start += maxBatch {
-		part := jobs[start:min(start+maxBatch, len(jobs))]
-		bodies := make([]*api.NewJob, len(part))
-		for i, job := range part {
-			body, err := job.Options.body(job.Type, job.Data)
-			if err != nil {
-				return items, err
-			}
-			bodies[i] = body
+	bodies := make([]json.RawMessage, len(jobs))
+	for i, job := range jobs {
+		body, err := job.Options.body(job.Type, job.Data)
+		if err != nil {
+			return items, err
 		}
-		header := http.Header{"Idempotency-Key": {fmt.Sprintf("%s.%d", key, start/maxBatch)}}
+		if bodies[i], err = json.Marshal(body); err != nil {
+			return items, fmt.Errorf("the job is not a JSON value: %w", err)
+		}
+	}
+	parts, err := c.batches(ctx, bodies)
+	if err != nil {
+		return items, err
+	}
+	for number, part := range parts {
+		header := http.Header{"Idempotency-Key": {fmt.Sprintf("%s.%d", key, number)}}
 		view, err := decode[api.BatchView](c.Do(ctx, Request{
-			Method: "POST", Path: "/v1/jobs/batch", Body: map[string]any{"jobs": bodies}, Header: header,
+			Method: "POST", Path: "/v1/jobs/batch", Body: map[string]any{"jobs": part}, Header: header,
 		}))
 		if err != nil {
 			return items, err
@@ -238,6 +249,47 @@ func (c *Client) EnqueueMany(ctx context.Context, jobs []NewJob, key string) ([]
 		}
 	}
 	return items, nil
+}
+
+// batches divides jobs into parts that each fit into one request.
+func (c *Client) batches(ctx context.Context, jobs []json.RawMessage) ([][]json.RawMessage, error) {
+	most, mostBytes, all := smallBatch, smallBatchBytes, 0
+	for _, job := range jobs {
+		all += len(job) + 1
+	}
+	if len(jobs) > most || all > mostBytes {
+		limits, err := c.Limits(ctx)
+		if err != nil {
+			return nil, err
+		}
+		most, mostBytes = int(limits.BatchJobs), int(limits.BatchRequestBytes)
+	}
+	var parts [][]json.RawMessage
+	start, size := 0, batchFrameBytes
+	for i, job := range jobs {
+		if i > start && (i-start == most || size+len(job)+1 > mostBytes) {
+			parts = append(parts, jobs[start:i])
+			start, size = i, batchFrameBytes
+		}
+		size += len(job) + 1
+	}
+	if start < len(jobs) {
+		parts = append(parts, jobs[start:])
+	}
+	return parts, nil
+}
+
+// Limits returns what the server accepts in one request. It is read once.
+func (c *Client) Limits(ctx context.Context) (*api.Limits, error) {
+	if limits := c.limits.Load(); limits != nil {
+		return limits, nil
+	}
+	limits, err := decode[api.Limits](c.Do(ctx, Request{Method: "GET", Path: "/v1/limits"}))
+	if err != nil {
+		return nil, err
+	}
+	c.limits.Store(&limits)
+	return &limits, nil
 }
 
 // Job returns a job by its id. The error is ErrNotFound if there is none.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"reflect"
 	"slices"
 	"strings"
@@ -35,10 +36,16 @@ var kinds = []struct{ kind, route string }{
 	{"queue", "queues"}, {"job type", "job-types"}, {"schedule", "schedules"}, {"trigger", "triggers"},
 }
 
-// Settings that the server accepts and never shows.
+// Settings of job types that the server accepts and never shows.
 var writeOnly = map[string]bool{
 	"signing_secret": true, "callback_signing_secret": true, "password": true,
 }
+
+// Words in the names of a target's headers that the server does not show either.
+var secretWords = []string{"authorization", "cookie", "secret", "token", "password", "key"}
+
+// What is shown of a secret.
+const secret = "***"
 
 // Inside of a setting, what the server adds to an object that leaves it out.
 var innerDefaults = map[string][]any{
@@ -167,8 +174,10 @@ func (p *Plan) Apply(ctx context.Context) error {
 	return nil
 }
 
-// Plan compares a configuration with the server, and changes nothing. Secrets cannot be read: with
-// secrets, what has one counts as changed.
+// Plan compares a configuration with the server, and changes nothing.
+//
+// Secrets cannot be read. With secrets, the server compares those of a job type that declares or has
+// one, which needs the scope admin. Without, they are not compared, and read is enough.
 func (c *Client) Plan(ctx context.Context, config *Config, secrets bool) (*Plan, error) {
 	var defaults map[string]Settings
 	if err := json.Unmarshal([]byte(defaultsJSON), &defaults); err != nil {
@@ -193,23 +202,105 @@ func (c *Client) Plan(ctx context.Context, config *Config, secrets bool) (*Plan,
 		if err != nil {
 			return nil, err
 		}
-		settings := d.settings
-		if _, isSet := settings["paused"]; d.kind == "schedule" && !isSet {
-			// A PUT without it would resume a schedule that an operator has paused.
-			settings = Settings{"paused": current["paused"] == true}
-			for name, value := range d.settings {
-				settings[name] = value
-			}
-		}
-		step := Step{Action: "keep", Kind: d.kind, Name: d.name, settings: settings}
+		step := Step{Action: "keep", Kind: d.kind, Name: d.name, settings: d.settings}
 		step.etag = answer.Header.Get("Etag")
-		step.Differences = differencesOf(defaults[d.kind], settings, current, secrets)
+		compared, hasSecrets := d.settings, len(secretsOf(current)) > 0
+		if d.kind == "job type" {
+			var found bool
+			compared, found = withoutSecrets(d.settings)
+			hasSecrets = hasSecrets || found
+		}
+		step.Differences = differencesOf(defaults[d.kind], compared, current)
+		if secrets && hasSecrets {
+			changed, err := c.changedSecrets(ctx, d, current)
+			if err != nil {
+				return nil, err
+			}
+			step.Differences = append(step.Differences, changed...)
+		}
 		if len(step.Differences) > 0 {
 			step.Action = "change"
 		}
 		plan.Steps = append(plan.Steps, step)
 	}
 	return plan, nil
+}
+
+// changedSecrets returns the secrets that a declaration would change: only the server can compare
+// them.
+func (c *Client) changedSecrets(ctx context.Context, d declaration, current Settings) ([]Difference, error) {
+	preview, err := decode[Settings](c.Do(ctx, Request{
+		Method: "PUT", Path: path(routeOf(d.kind), d.name), Body: d.settings,
+		Query: url.Values{"dry_run": {"true"}},
+	}))
+	if err != nil {
+		return nil, err
+	}
+	shownIn := func(view Settings, field string) any {
+		if slices.Contains(secretsOf(view), field) {
+			return secret
+		}
+		return nil
+	}
+	var found []Difference
+	for _, field := range texts(preview["changed_secrets"]) {
+		found = append(found, Difference{
+			Field: field, Current: shownIn(current, field), Wanted: shownIn(preview, field),
+		})
+	}
+	return found, nil
+}
+
+// secretsOf returns the paths of the secrets that a job type has.
+func secretsOf(view Settings) []string { return texts(view["secrets"]) }
+
+func texts(value any) []string {
+	items, _ := value.([]any)
+	found := make([]string, 0, len(items))
+	for _, item := range items {
+		if text, ok := item.(string); ok {
+			found = append(found, text)
+		}
+	}
+	return found
+}
+
+// withoutSecrets returns the settings of a job type as the server shows them, and whether it left out
+// a secret.
+func withoutSecrets(settings Settings) (Settings, bool) {
+	found := false
+	without := func(value any, isSecret func(string) bool) any {
+		fields, ok := value.(map[string]any)
+		if !ok {
+			return value
+		}
+		visible := map[string]any{}
+		for name, item := range fields {
+			if isSecret(name) {
+				found = true
+			} else {
+				visible[name] = item
+			}
+		}
+		return visible
+	}
+	isWriteOnly := func(name string) bool { return writeOnly[name] }
+	visible := without(map[string]any(settings), isWriteOnly).(map[string]any)
+	if target, ok := without(visible["target"], isWriteOnly).(map[string]any); ok {
+		if basic, has := target["basic_auth"]; has {
+			target["basic_auth"] = without(basic, isWriteOnly)
+		}
+		if headers, has := target["headers"]; has {
+			target["headers"] = without(headers, isSecretHeader)
+		}
+		visible["target"] = target
+	}
+	return visible, found
+}
+
+func isSecretHeader(name string) bool {
+	name = strings.ToLower(name)
+	return slices.ContainsFunc(secretWords, func(word string) bool { return strings.Contains(name, word) })
 }
 
 // Apply creates or changes what a configuration declares, and returns what was done.
@@ -236,7 +327,7 @@ func sortedKeys(settings Settings) []string {
 	return keys
 }
 
-func differencesOf(defaults, settings, current Settings, secrets bool) []Difference {
+func differencesOf(defaults, settings, current Settings) []Difference {
 	all := Settings{}
 	for field := range defaults {
 		all[field] = nil
@@ -247,19 +338,13 @@ func differencesOf(defaults, settings, current Settings, secrets bool) []Differe
 	var found []Difference
 	for _, field := range sortedKeys(all) {
 		wanted, actual := settings[field], current[field]
-		var isSame bool
-		switch {
-		case writeOnly[field]:
-			isSame = wanted == nil || !secrets
-		case field == "paused" && wanted == nil:
-			isSame = true
-		default:
-			if wanted == nil {
-				wanted = defaults[field]
-			}
-			isSame = covers(actual, wanted, secrets)
+		if field == "paused" && wanted == nil {
+			continue // A PUT without it leaves a schedule paused or not.
 		}
-		if !isSame {
+		if wanted == nil {
+			wanted = defaults[field]
+		}
+		if !covers(actual, wanted) {
 			found = append(found, Difference{Field: field, Current: actual, Wanted: wanted})
 		}
 	}
@@ -267,15 +352,11 @@ func differencesOf(defaults, settings, current Settings, secrets bool) []Differe
 }
 
 // covers reports whether actual is wanted with nothing but defaults in addition.
-func covers(actual, wanted any, secrets bool) bool {
+func covers(actual, wanted any) bool {
 	if want, ok := wanted.(map[string]any); ok {
 		if have, ok := actual.(map[string]any); ok {
 			for name, value := range want {
-				if writeOnly[name] {
-					if secrets {
-						return false
-					}
-				} else if !covers(have[name], value, secrets) {
+				if !covers(have[name], value) {
 					return false
 				}
 			}
@@ -296,7 +377,7 @@ func covers(actual, wanted any, secrets bool) bool {
 			return false
 		}
 		for i := range want {
-			if !covers(have[i], want[i], secrets) {
+			if !covers(have[i], want[i]) {
 				return false
 			}
 		}
@@ -336,8 +417,8 @@ func isEmpty(value any) bool {
 }
 
 func shown(field string, value any) string {
-	if writeOnly[field] {
-		return "***"
+	if value == any(secret) || writeOnly[field] && value != nil {
+		return secret
 	}
 	text, err := json.Marshal(hidden(value))
 	if err != nil {
@@ -352,7 +433,7 @@ func hidden(value any) any {
 		found := map[string]any{}
 		for name, item := range value {
 			if writeOnly[name] || name == "headers" {
-				found[name] = "***"
+				found[name] = secret
 			} else {
 				found[name] = hidden(item)
 			}

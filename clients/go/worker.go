@@ -192,7 +192,7 @@ func (w *Worker) Apply(ctx context.Context) (*Plan, error) {
 			return nil, err
 		}
 	}
-	return w.client.Apply(ctx, &config, false)
+	return w.client.Apply(ctx, &config, true)
 }
 
 // Perform runs the handler of a lease here, and returns what is to be reported. It is for tests; a

@@ -227,7 +227,9 @@ def perform(op: str, request: dict[str, Any]) -> Any:
         jobs = [
             tidegate.NewJob(job["type"], job.get("data"), **job.get("options", {}))
             for job in request.get("jobs", ())
-        ] + [tidegate.NewJob(kind, request.get("data"))] * request.get("repeat", 0)
+        ]
+        data = "x" * request["bytes"] if "bytes" in request else request.get("data")
+        jobs += [tidegate.NewJob(kind, data)] * request.get("repeat", 0)
         items = client.enqueue_many(jobs, idempotency_key=request.get("key"))
         return [
             job_of(item.job) if item.job else {"code": item.error.code if item.error else None}
@@ -254,7 +256,7 @@ def perform(op: str, request: dict[str, Any]) -> Any:
         with client.stream(job_type=kind) as stream:
             return [next(stream).name for _ in range(request["names"])]
     if op == "plan":
-        return shown(client.plan(config_of(request), secrets=request.get("secrets", False)))
+        return shown(client.plan(config_of(request), secrets=request.get("secrets", True)))
     if op == "apply":
         return shown(client.apply(config_of(request)))
     if op == "plan_hold":

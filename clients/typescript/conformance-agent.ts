@@ -191,10 +191,8 @@ async function perform(request: Any): Promise<unknown> {
       return jobOf(await client.enqueue(type, request.data, { ...request.options, ...key }));
     }
     case "enqueue_many": {
-      const repeated = Array.from({ length: request.repeat ?? 0 }, () => ({
-        type,
-        data: request.data,
-      }));
+      const data = request.bytes === undefined ? request.data : "x".repeat(request.bytes);
+      const repeated = Array.from({ length: request.repeat ?? 0 }, () => ({ type, data }));
       const key = request.key === undefined ? {} : { idempotencyKey: request.key };
       const items = await client.enqueueMany([...(request.jobs ?? []), ...repeated], key);
       return items.map((item) => (item.job ? jobOf(item.job) : { code: item.error?.code }));
@@ -232,7 +230,7 @@ async function perform(request: Any): Promise<unknown> {
       return names;
     }
     case "plan":
-      return shown(await client.plan(configOf(request), { secrets: request.secrets ?? false }));
+      return shown(await client.plan(configOf(request), { secrets: request.secrets ?? true }));
     case "apply":
       return shown(await client.apply(configOf(request)));
     case "plan_hold":

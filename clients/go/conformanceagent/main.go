@@ -38,6 +38,7 @@ type request struct {
 		Options options
 	}
 	Repeat      int
+	Bytes       int
 	Wait        float64
 	State       string
 	Source      string
@@ -369,8 +370,12 @@ func perform(r *request) (any, error) {
 		for _, job := range r.Jobs {
 			jobs = append(jobs, tidegate.NewJob{Type: job.Type, Data: job.Data, Options: job.Options.enqueue("")})
 		}
+		var data any = r.Data
+		if r.Bytes > 0 {
+			data = strings.Repeat("x", r.Bytes)
+		}
 		for range r.Repeat {
-			jobs = append(jobs, tidegate.NewJob{Type: r.Type, Data: r.Data})
+			jobs = append(jobs, tidegate.NewJob{Type: r.Type, Data: data})
 		}
 		items, err := client.EnqueueMany(ctx, jobs, r.Key)
 		found := []any{}
@@ -419,7 +424,7 @@ func perform(r *request) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		var secrets bool
+		secrets := true
 		_ = json.Unmarshal(r.Secrets, &secrets)
 		if r.Op == "apply" {
 			return shown(client.Apply(ctx, config, secrets))

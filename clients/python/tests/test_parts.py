@@ -20,7 +20,7 @@ from tidegate import Client, Config, JobContext, PermanentError, Push, Worker, e
 from tidegate._handler import Handler
 from tidegate._http import backoff
 from tidegate.codec import decode, encode, instant
-from tidegate.config import differences_of
+from tidegate.config import differences_of, without_secrets
 from tidegate.defaults import DEFAULTS
 from tidegate.push import Refused
 
@@ -129,7 +129,7 @@ def test_urls_that_are_not_ones_of_http_are_refused():
 def test_differences_are_those_of_the_declared_settings():
     def fields(settings, **current):
         defaults = DEFAULTS["job type"]
-        found = differences_of(defaults, settings, {**defaults, **current}, secrets=False)
+        found = differences_of(defaults, without_secrets(settings), {**defaults, **current})
         return [difference.field for difference in found]
 
     assert fields({}) == []

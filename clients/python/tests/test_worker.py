@@ -280,7 +280,11 @@ def test_plans_show_and_apply_changes(shared_server):
     assert "'s'" not in str(plan) and "'c'" not in str(plan)
     plan.apply()
     assert str(client.plan(config)) == "nothing to change"
-    assert bool(client.plan(config, secrets=True))
+    client.request("PATCH", "/v1/job-types/plan-push", {"callback_signing_secret": "d"})
+    assert str(client.plan(config)).splitlines()[1] == "    callback_signing_secret: *** -> ***"
+    assert str(client.plan(config, secrets=False)) == "nothing to change"
+    client.apply(config)
+    assert str(client.plan(config)) == "nothing to change"
 
     client.request("POST", "/v1/schedules/plan-nightly/pause")
     client.request("PATCH", "/v1/job-types/plan-type", {"weight": 2, "windows": []})

@@ -39,6 +39,7 @@ struct Asked {
     key: Option<String>,
     jobs: Vec<BatchJob>,
     repeat: usize,
+    bytes: usize,
     wait: f64,
     state: Option<String>,
     source: String,
@@ -312,7 +313,8 @@ async fn enqueue_many(asked: Asked) -> Result<Value, BoxError> {
         .into_iter()
         .map(|job| job.options.of(NewJob::new(job.r#type, &job.data)))
         .collect();
-    jobs.extend(vec![NewJob::new(asked.r#type, &asked.data); asked.repeat]);
+    let data = if asked.bytes > 0 { json!("x".repeat(asked.bytes)) } else { asked.data };
+    jobs.extend(vec![NewJob::new(asked.r#type, &data); asked.repeat]);
     let outcomes = agent().client.enqueue_many(jobs, asked.key.as_deref()).await?;
     let shown = outcomes.iter().map(|outcome| match outcome {
         Ok(job) => job_of(job),
@@ -350,10 +352,10 @@ async fn perform(asked: Asked) -> Result<Value, BoxError> {
             }
             json!(names)
         }
-        "plan" => shown(&client.plan(&config_of(&asked)?, asked.secrets == true).await?),
-        "apply" => shown(&client.apply(&config_of(&asked)?, asked.secrets == true).await?),
+        "plan" => shown(&client.plan(&config_of(&asked)?, asked.secrets != false).await?),
+        "apply" => shown(&client.apply(&config_of(&asked)?, asked.secrets != false).await?),
         "plan_hold" => {
-            *agent.held.lock().await = Some(client.plan(&config_of(&asked)?, false).await?);
+            *agent.held.lock().await = Some(client.plan(&config_of(&asked)?, true).await?);
             Value::Null
         }
         "plan_apply" => {

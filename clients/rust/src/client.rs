@@ -1,7 +1,7 @@
 //! The client: enqueue, read, wait for results, send events.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, SystemTime},
 };
 
@@ -10,7 +10,7 @@ use http::HeaderValue;
 use reqwest::{Url, redirect::Policy};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json, value::RawValue};
-use tidegate_api::{Explanation, Ingested, LogLine, LogPage, Problem};
+use tidegate_api::{Explanation, Ingested, Limits, LogLine, LogPage, Problem};
 use tokio::time::Instant;
 
 use crate::{
@@ -24,8 +24,10 @@ use crate::{
 pub const FOREVER: Duration = Duration::MAX;
 
 const DEFAULT_URL: &str = "http://127.0.0.1:8080";
-/// Most jobs of one request.
-const MAX_BATCH: usize = 1000;
+/// Most jobs, and most bytes, of a batch that is sent without reading the server's limits.
+const SMALL_BATCH: (usize, usize) = (1000, 1 << 20);
+/// What a batch has in addition to its jobs.
+const BATCH_FRAME_BYTES: usize = r#"{"jobs":[]}"#.len();
 /// The longest wait of one request; a longer wait is several of them.
 const MAX_WAIT: Duration = Duration::from_mins(1);
 
@@ -36,6 +38,7 @@ const MAX_WAIT: Duration = Duration::from_mins(1);
 #[derive(Clone, Debug)]
 pub struct Client {
     pub(crate) transport: Arc<Transport>,
+    limits: Arc<OnceLock<Limits>>,
 }
 
 /// The options of a client; see [`Client::builder`].
@@ -109,7 +112,7 @@ impl ClientBuilder {
             repeats: self.repeats,
             repeat_time: self.repeat_time,
         };
-        Ok(Client { transport: Arc::new(transport) })
+        Ok(Client { transport: Arc::new(transport), limits: Arc::default() })
     }
 }
 
@@ -211,8 +214,8 @@ impl Client {
         Enqueue { client: self, job, key: None }
     }
 
-    /// Enqueues jobs, 1000 with each request, and returns one outcome per job, in order. A refused
-    /// job does not affect the others.
+    /// Enqueues jobs, as many with each request as the server takes, and returns one outcome per
+    /// job, in order. A refused job does not affect the others.
     ///
     /// With a key the call can be repeated with the same list. Without one it has a random key, so
     /// that a lost answer makes no second job.
@@ -229,7 +232,11 @@ impl Client {
         let jobs: Vec<NewJob> = jobs.into_iter().collect();
         jobs.iter().try_for_each(NewJob::check)?;
         let mut outcomes = Vec::with_capacity(jobs.len());
-        for (number, part) in jobs.chunks(MAX_BATCH).enumerate() {
+        let encoded =
+            jobs.iter().map(serde_json::value::to_raw_value).collect::<Result<Vec<_>, _>>();
+        let encoded = encoded
+            .map_err(|err| Error::InvalidArgument(format!("a job is no JSON value: {err}")))?;
+        for (number, part) in self.batches(&encoded).await?.into_iter().enumerate() {
             let request = Request::post("/v1/jobs/batch")
                 .json(&json!({ "jobs": part }))
                 .header("idempotency-key", &format!("{key}.{number}"));
@@ -248,6 +255,45 @@ impl Client {
             }
         }
         Ok(outcomes)
+    }
+
+    /// The jobs in parts that each fit into one request.
+    async fn batches<'j>(
+        &self,
+        jobs: &'j [Box<RawValue>],
+    ) -> Result<Vec<&'j [Box<RawValue>]>, Error> {
+        let size_of = |job: &RawValue| job.get().len() + 1;
+        let (mut most, mut most_bytes) = SMALL_BATCH;
+        let all: usize = jobs.iter().map(|job| size_of(job)).sum();
+        if jobs.len() > most || all > most_bytes {
+            let limits = self.limits().await?;
+            let bound = |limit: u64| usize::try_from(limit).unwrap_or(usize::MAX);
+            (most, most_bytes) = (bound(limits.batch_jobs), bound(limits.batch_request_bytes));
+        }
+        let (mut parts, mut start, mut size) = (Vec::new(), 0, BATCH_FRAME_BYTES);
+        for (index, job) in jobs.iter().enumerate() {
+            let is_full = index - start == most || size + size_of(job) > most_bytes;
+            if index > start && is_full {
+                parts.push(&jobs[start..index]);
+                (start, size) = (index, BATCH_FRAME_BYTES);
+            }
+            size += size_of(job);
+        }
+        parts.extend(Some(&jobs[start..]).filter(|rest| !rest.is_empty()));
+        Ok(parts)
+    }
+
+    /// Returns what the server accepts in one request. It is read once.
+    ///
+    /// # Errors
+    ///
+    /// No answer came.
+    pub async fn limits(&self) -> Result<Limits, Error> {
+        if let Some(limits) = self.limits.get() {
+            return Ok(limits.clone());
+        }
+        let limits: Limits = self.request(Request::get("/v1/limits")).await?.read()?;
+        Ok(self.limits.get_or_init(|| limits).clone())
     }
 
     /// Returns a job by its id.

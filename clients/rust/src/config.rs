@@ -58,8 +58,12 @@ impl fmt::Display for Resource {
 /// The settings of a resource, by their names in the API.
 pub type Settings = Map<String, Value>;
 
-/// Settings that the server accepts and never shows.
+/// Settings of job types that the server accepts and never shows.
 const WRITE_ONLY: [&str; 3] = ["signing_secret", "callback_signing_secret", "password"];
+/// Words in the names of a target's headers that the server does not show either.
+const SECRET_WORDS: [&str; 6] = ["authorization", "cookie", "secret", "token", "password", "key"];
+/// What is shown of a secret.
+const SECRET: &str = "***";
 
 /// Declares queues, types, schedules and triggers, in any order.
 ///
@@ -249,8 +253,9 @@ impl fmt::Display for Plan {
 impl Client {
     /// Compares a configuration with the server, and changes nothing.
     ///
-    /// Secrets cannot be read. With `secrets`, what has one counts as changed, so that
-    /// [`Plan::apply`] sends it again.
+    /// Secrets cannot be read. With `secrets`, the server compares those of a job type that declares
+    /// or has one, which needs the scope `admin`. Without, they are not compared, and `read` is
+    /// enough.
     ///
     /// # Errors
     ///
@@ -260,7 +265,7 @@ impl Client {
             serde_json::from_str(DEFAULTS).expect("the generated defaults are JSON");
         let mut steps = Vec::new();
         for ((kind, name), declared) in &config.declared {
-            let (kind, name, mut settings) = (*kind, name.clone(), declared.clone());
+            let (kind, name, settings) = (*kind, name.clone(), declared.clone());
             let answer = match self.request(Request::get(kind.path(&name))).await {
                 Err(err) if err.kind() == ErrorKind::NotFound => {
                     let wanted = |(field, wanted): (&String, &Value)| Difference {
@@ -277,12 +282,14 @@ impl Client {
                 answer => answer?,
             };
             let current: Settings = answer.read()?;
-            if kind == Resource::Schedule {
-                // A PUT without it would resume a schedule that an operator has paused.
-                let paused = current.get("paused").cloned().unwrap_or(Value::Bool(false));
-                settings.entry("paused").or_insert(paused);
+            let is_type = kind == Resource::JobType;
+            let compared = if is_type { without_secrets(&settings) } else { settings.clone() };
+            let mut differences = differences(&defaults[kind.as_str()], &compared, &current);
+            if secrets && (compared != settings || !texts(&current, "secrets").is_empty()) {
+                let preview = Request::put(kind.path(&name)).query("dry_run", "true");
+                let preview: Settings = self.request(preview.json(&settings)).await?.read()?;
+                differences.extend(changed_secrets(&preview, &current));
             }
-            let differences = differences(&defaults[kind.as_str()], &settings, &current, secrets);
             let action = if differences.is_empty() { Action::Keep } else { Action::Change };
             let etag = answer.header("etag").map(str::to_owned);
             steps.push(Step { action, kind, name, differences, settings, etag });
@@ -303,12 +310,48 @@ impl Client {
     }
 }
 
-fn differences(
-    defaults: &Settings,
-    settings: &Settings,
-    current: &Settings,
-    secrets: bool,
-) -> Vec<Difference> {
+/// The secrets that a change makes other ones: only the server can compare them.
+fn changed_secrets(preview: &Settings, current: &Settings) -> Vec<Difference> {
+    let shown_in = |view: &Settings, field: &str| {
+        if texts(view, "secrets").contains(&field) { Value::from(SECRET) } else { Value::Null }
+    };
+    let difference = |field: &str| Difference {
+        field: field.to_owned(),
+        current: shown_in(current, field),
+        wanted: shown_in(preview, field),
+    };
+    texts(preview, "changed_secrets").into_iter().map(difference).collect()
+}
+
+/// The texts in the list `name`.
+fn texts<'a>(view: &'a Settings, name: &str) -> Vec<&'a str> {
+    let list = view.get(name).and_then(Value::as_array).into_iter().flatten();
+    list.filter_map(Value::as_str).collect()
+}
+
+/// The settings of a job type as the server shows them.
+fn without_secrets(settings: &Settings) -> Settings {
+    let mut shown = settings.clone();
+    let hide = |fields: &mut Settings| fields.retain(|name, _| !WRITE_ONLY.contains(&&**name));
+    hide(&mut shown);
+    if let Some(target) = shown.get_mut("target").and_then(Value::as_object_mut) {
+        hide(target);
+        if let Some(basic) = target.get_mut("basic_auth").and_then(Value::as_object_mut) {
+            hide(basic);
+        }
+        if let Some(headers) = target.get_mut("headers").and_then(Value::as_object_mut) {
+            headers.retain(|name, _| !is_secret_header(name));
+        }
+    }
+    shown
+}
+
+fn is_secret_header(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    SECRET_WORDS.iter().any(|word| name.contains(word))
+}
+
+fn differences(defaults: &Settings, settings: &Settings, current: &Settings) -> Vec<Difference> {
     let mut fields: Vec<&String> = defaults.keys().chain(settings.keys()).collect();
     fields.sort_unstable();
     fields.dedup();
@@ -316,17 +359,14 @@ fn differences(
     for field in fields {
         let actual = current.get(field).unwrap_or(&Value::Null);
         let mut wanted = settings.get(field).unwrap_or(&Value::Null);
-        let is_same = if WRITE_ONLY.contains(&field.as_str()) {
-            wanted.is_null() || !secrets
-        } else if field == "paused" && wanted.is_null() {
-            true
-        } else {
-            if wanted.is_null() {
-                wanted = defaults.get(field).unwrap_or(&Value::Null);
-            }
-            covers(actual, wanted, secrets)
-        };
-        if !is_same {
+        if field == "paused" && wanted.is_null() {
+            // A PUT without it leaves a schedule paused or not.
+            continue;
+        }
+        if wanted.is_null() {
+            wanted = defaults.get(field).unwrap_or(&Value::Null);
+        }
+        if !covers(actual, wanted) {
             let (current, wanted) = (actual.clone(), wanted.clone());
             found.push(Difference { field: field.clone(), current, wanted });
         }
@@ -335,25 +375,23 @@ fn differences(
 }
 
 /// Whether `actual` is `wanted` with nothing but defaults in addition.
-fn covers(actual: &Value, wanted: &Value, secrets: bool) -> bool {
+fn covers(actual: &Value, wanted: &Value) -> bool {
     if is_empty(wanted) {
         return is_empty(actual);
     }
     match (actual, wanted) {
         (Value::Object(actual), Value::Object(wanted)) => {
-            wanted.iter().all(|(name, value)| {
-                if WRITE_ONLY.contains(&name.as_str()) {
-                    !secrets
-                } else {
-                    covers(actual.get(name).unwrap_or(&Value::Null), value, secrets)
-                }
-            }) && actual
-                .iter()
-                .all(|(name, value)| wanted.contains_key(name) || is_default(name, value))
+            let is_covered = |(name, value): (&String, &Value)| {
+                covers(actual.get(name).unwrap_or(&Value::Null), value)
+            };
+            wanted.iter().all(is_covered)
+                && actual
+                    .iter()
+                    .all(|(name, value)| wanted.contains_key(name) || is_default(name, value))
         }
         (Value::Array(actual), Value::Array(wanted)) => {
             actual.len() == wanted.len()
-                && actual.iter().zip(wanted).all(|(actual, wanted)| covers(actual, wanted, secrets))
+                && actual.iter().zip(wanted).all(|(actual, wanted)| covers(actual, wanted))
         }
         (Value::Number(actual), Value::Number(wanted)) => actual.as_f64() == wanted.as_f64(),
         _ => actual == wanted,
@@ -387,7 +425,8 @@ fn is_empty(value: &Value) -> bool {
 }
 
 fn shown(field: &str, value: &Value) -> String {
-    if WRITE_ONLY.contains(&field) { "***".to_owned() } else { hidden(value).to_string() }
+    let is_secret = value == SECRET || (WRITE_ONLY.contains(&field) && !value.is_null());
+    if is_secret { SECRET.to_owned() } else { hidden(value).to_string() }
 }
 
 /// The value without its secrets.
@@ -397,7 +436,7 @@ fn hidden(value: &Value) -> Value {
             .iter()
             .map(|(name, value)| {
                 let is_secret = WRITE_ONLY.contains(&name.as_str()) || name == "headers";
-                (name.clone(), if is_secret { Value::from("***") } else { hidden(value) })
+                (name.clone(), if is_secret { Value::from(SECRET) } else { hidden(value) })
             })
             .collect(),
         Value::Array(items) => items.iter().map(hidden).collect(),
@@ -428,14 +467,21 @@ mod tests {
             (json!(null), json!([]), true),
             (json!([1, 2]), json!([1]), false),
             (json!("a"), json!("b"), false),
-            (
-                json!({"url": "u", "signing_secret": null}),
-                json!({"url": "u", "signing_secret": "s"}),
-                true,
-            ),
         ] {
-            assert_eq!(covers(&actual, &wanted, false), same, "{actual} {wanted}");
+            assert_eq!(covers(&actual, &wanted), same, "{actual} {wanted}");
         }
+    }
+
+    #[test]
+    fn a_job_type_is_compared_as_the_server_shows_it() {
+        let declared = json!({"weight": 2, "callback_signing_secret": "a", "target": {
+            "url": "u", "signing_secret": ["b"], "headers": {"X-Api-Key": "c", "x-team": "blue"},
+            "basic_auth": {"username": "ann", "password": "d"},
+        }});
+        let shown = json!({"weight": 2, "target": {
+            "url": "u", "headers": {"x-team": "blue"}, "basic_auth": {"username": "ann"},
+        }});
+        assert_eq!(Value::Object(without_secrets(declared.as_object().unwrap())), shown);
     }
 
     #[test]

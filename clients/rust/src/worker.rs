@@ -252,7 +252,7 @@ impl Worker {
                 answer => drop(answer?),
             }
         }
-        self.client().apply(&config, false).await
+        self.client().apply(&config, true).await
     }
 
     /// Returns the token that stops the worker when it is cancelled; see [`Worker::run`].

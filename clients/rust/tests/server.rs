@@ -41,7 +41,7 @@ async fn a_worker_runs_typed_jobs() {
     let mut worker = Worker::with(client.clone(), options);
     worker.config.queue("mail", json!({ "concurrency": 3 })).unwrap();
     worker.handle(Handler::new(LETTER.name(), print).concurrency(3).queue("mail")).unwrap();
-    let plan = client.plan(&worker.config, false).await.unwrap();
+    let plan = client.plan(&worker.config, true).await.unwrap();
     assert_eq!(
         plan.to_string(),
         "+ queue mail\n    concurrency: 3\n+ job type letter\n    queue: \"mail\""

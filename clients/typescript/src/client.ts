@@ -19,7 +19,12 @@ import { instant, type JobType } from "./schema.js";
 import { type Change, changes, type StreamOptions } from "./stream.js";
 import type { ApiJob, EnqueueOptions, Ingested, LogLine, Schemas } from "./types.js";
 
-const MAX_BATCH = 1000;
+// A batch within these bounds is sent without reading the server's.
+const SMALL_BATCH = 1000;
+const SMALL_BATCH_BYTES = 1 << 20;
+// What a batch has in addition to its jobs.
+const BATCH_FRAME_BYTES = '{"jobs":[]}'.length;
+const encoder = new TextEncoder();
 // The longest wait of one request; a longer wait is several of them.
 const MAX_WAIT_SECONDS = 60;
 
@@ -101,6 +106,7 @@ export class Job {
 export class Client {
   /** The requests below the methods of this class. */
   readonly http: Transport;
+  #limits: Schemas["Limits"] | undefined;
 
   constructor(options: ClientOptions = {}) {
     this.http = new Transport(options);
@@ -143,19 +149,21 @@ export class Client {
   }
 
   /**
-   * Enqueues jobs, 1000 with each request, and returns one outcome per job, in order. A refused job
-   * does not affect the others. With `idempotencyKey` the call can be repeated with the same list.
+   * Enqueues jobs, as many with each request as the server takes, and returns one outcome per job,
+   * in order. A refused job does not affect the others. With `idempotencyKey` the call can be
+   * repeated with the same list.
    */
   async enqueueMany(
     jobs: Iterable<NewJob>,
     options: { idempotencyKey?: string } = {},
   ): Promise<BatchItem[]> {
     const key = options.idempotencyKey ?? crypto.randomUUID();
-    const bodies = Array.from(jobs, bodyOf);
     const items: BatchItem[] = [];
-    for (let start = 0; start < bodies.length; start += MAX_BATCH) {
-      const headers = { "idempotency-key": `${key}.${start / MAX_BATCH}` };
-      const body = { jobs: bodies.slice(start, start + MAX_BATCH) };
+    let number = 0;
+    for (const part of await this.#batches(Array.from(jobs, bodyOf))) {
+      const headers = { "idempotency-key": `${key}.${number}` };
+      number += 1;
+      const body = { jobs: part };
       const answer = await this.request<Schemas["BatchView"]>("POST", "/v1/jobs/batch", {
         body,
         headers,
@@ -168,6 +176,34 @@ export class Client {
       }
     }
     return items;
+  }
+
+  /** The bodies in parts that each fit into one request. */
+  async #batches<T>(bodies: readonly T[]): Promise<T[][]> {
+    const sizes = bodies.map((body) => encoder.encode(JSON.stringify(body)).length + 1);
+    let [most, mostBytes] = [SMALL_BATCH, SMALL_BATCH_BYTES];
+    if (bodies.length > most || sizes.reduce((sum, size) => sum + size, 0) > mostBytes) {
+      const limits = await this.limits();
+      [most, mostBytes] = [limits.batch_jobs, limits.batch_request_bytes];
+    }
+    const parts: T[][] = [];
+    let size = Number.POSITIVE_INFINITY;
+    for (const [index, body] of bodies.entries()) {
+      const more = sizes[index] as number;
+      if (parts.at(-1)?.length === most || size + more > mostBytes) {
+        parts.push([]);
+        size = BATCH_FRAME_BYTES;
+      }
+      parts.at(-1)?.push(body);
+      size += more;
+    }
+    return parts;
+  }
+
+  /** Returns what the server accepts in one request. It is read once. */
+  async limits(): Promise<Schemas["Limits"]> {
+    this.#limits ??= await this.request<Schemas["Limits"]>("GET", "/v1/limits");
+    return this.#limits;
   }
 
   /** Returns a job by its id. @throws {NotFoundError} if there is none. */
@@ -307,11 +343,13 @@ export class Client {
   }
 
   /**
-   * Compares a configuration with the server, and changes nothing. Secrets cannot be read: with
-   * `secrets`, what has one counts as changed.
+   * Compares a configuration with the server, and changes nothing.
+   *
+   * Secrets cannot be read, so the server compares those of a job type that declares or has one. That
+   * needs the scope `admin`; with `secrets: false` they are not compared, and `read` is enough.
    */
   plan(config: Config, options: { secrets?: boolean } = {}): Promise<Plan> {
-    return makePlan(this, config, options.secrets ?? false);
+    return makePlan(this, config, options.secrets ?? true);
   }
 
   /** Creates or changes what a configuration declares, and returns what was done. */

@@ -18,8 +18,11 @@ const ROUTES = {
   schedule: "schedules",
   trigger: "triggers",
 } as const;
-// Settings that the server accepts and never shows.
+// Settings of job types that the server accepts and never shows.
 const WRITE_ONLY = new Set(["signing_secret", "callback_signing_secret", "password"]);
+// Words in the names of a target's headers that the server does not show either.
+const SECRET_HEADER = /authorization|cookie|secret|token|password|key/i;
+const SECRET = "***";
 // Inside of a setting, what the server adds to an object that leaves it out.
 const INNER_DEFAULTS: Record<string, readonly unknown[]> = {
   base_seconds: [2],
@@ -185,51 +188,88 @@ export async function makePlan(client: Client, config: Config, secrets: boolean)
       continue;
     }
     const current = json(answer) as Settings;
-    // A PUT without it would resume a schedule that an operator has paused.
-    const wanted =
-      kind === "schedule" ? { paused: current.paused ?? false, ...settings } : settings;
-    const differences = differencesOf(DEFAULTS[kind] ?? {}, wanted, current, secrets);
+    const compared = kind === "job type" ? withoutSecrets(settings) : settings;
+    const differences = differencesOf(DEFAULTS[kind] ?? {}, compared, current);
+    const hasSecrets = compared !== settings || secretsOf(current).length > 0;
+    if (secrets && kind === "job type" && hasSecrets) {
+      const target = path(ROUTES[kind], name);
+      differences.push(...(await changedSecrets(client, target, settings, current)));
+    }
     const action = differences.length > 0 ? "change" : "keep";
     const etag = answer.headers.get("etag") ?? undefined;
-    steps.push({ action, kind, name, differences, settings: wanted, etag });
+    steps.push({ action, kind, name, differences, settings, etag });
   }
   return new Plan(client, steps);
 }
 
-function differencesOf(
-  defaults: Settings,
+/** The secrets that the settings would change: only the server can compare them. */
+async function changedSecrets(
+  client: Client,
+  target: string,
   settings: Settings,
   current: Settings,
-  secrets: boolean,
-): Difference[] {
+): Promise<Difference[]> {
+  const preview = await client.request<Settings>("PUT", target, {
+    body: settings,
+    query: { dry_run: true },
+  });
+  const shownIn = (view: Settings, field: string) =>
+    secretsOf(view).includes(field) ? SECRET : null;
+  return (preview.changed_secrets as string[]).map((field) => ({
+    field,
+    current: shownIn(current, field),
+    wanted: shownIn(preview, field),
+  }));
+}
+
+function secretsOf(view: Settings): string[] {
+  return (view.secrets as string[] | undefined) ?? [];
+}
+
+/** The settings of a job type as the server shows them; the same object if none is a secret. */
+function withoutSecrets(settings: Settings): Settings {
+  let found = false;
+  const without = (fields: unknown, isSecret: (name: string) => boolean): unknown => {
+    if (!isObject(fields)) return fields;
+    const shown = Object.entries(fields).filter(([name]) => !isSecret(name));
+    found ||= shown.length < Object.keys(fields).length;
+    return Object.fromEntries(shown);
+  };
+  const isWriteOnly = (name: string) => WRITE_ONLY.has(name);
+  const visible = without(settings, isWriteOnly) as Settings;
+  if (isObject(visible.target)) {
+    const target = without(visible.target, isWriteOnly) as Settings;
+    if (target.basic_auth) target.basic_auth = without(target.basic_auth, isWriteOnly);
+    if (target.headers) {
+      target.headers = without(target.headers, (name) => SECRET_HEADER.test(name));
+    }
+    visible.target = target;
+  }
+  return found ? visible : settings;
+}
+
+function differencesOf(defaults: Settings, settings: Settings, current: Settings): Difference[] {
   const fields = [...new Set([...Object.keys(defaults), ...Object.keys(settings)])].sort();
   return fields.flatMap((field) => {
     const given = settings[field] ?? undefined;
     const wanted = given ?? defaults[field];
-    const isSame = WRITE_ONLY.has(field)
-      ? given === undefined || !secrets
-      : (field === "paused" && given === undefined) || covers(current[field], wanted, secrets);
+    // A PUT without it leaves a schedule paused or not.
+    const stays = field === "paused" && given === undefined;
+    const isSame = stays || covers(current[field], wanted);
     return isSame ? [] : [{ field, current: current[field] ?? null, wanted: wanted ?? null }];
   });
 }
 
 /** Whether `actual` is `wanted` with nothing but defaults in addition. */
-function covers(actual: unknown, wanted: unknown, secrets: boolean): boolean {
+function covers(actual: unknown, wanted: unknown): boolean {
   if (isObject(wanted) && isObject(actual)) {
-    for (const [name, value] of Object.entries(wanted)) {
-      if (WRITE_ONLY.has(name)) {
-        if (secrets) return false;
-      } else if (!covers(actual[name], value, secrets)) {
-        return false;
-      }
-    }
+    if (!Object.entries(wanted).every(([name, value]) => covers(actual[name], value))) return false;
     return Object.keys(actual).every((name) => name in wanted || isDefault(name, actual[name]));
   }
   if (isEmpty(wanted)) return isEmpty(actual);
   if (Array.isArray(wanted) && Array.isArray(actual)) {
     return (
-      wanted.length === actual.length &&
-      wanted.every((item, index) => covers(actual[index], item, secrets))
+      wanted.length === actual.length && wanted.every((item, index) => covers(actual[index], item))
     );
   }
   return actual === wanted;
@@ -254,6 +294,7 @@ function isEmpty(value: unknown): boolean {
 
 function shown(field: string, value: unknown): string {
   const hide = (name: string, inner: unknown) =>
-    WRITE_ONLY.has(name) || name === "headers" ? "***" : inner;
-  return WRITE_ONLY.has(field) ? "***" : JSON.stringify(value, hide);
+    WRITE_ONLY.has(name) || name === "headers" ? SECRET : inner;
+  const isSecret = value === SECRET || (WRITE_ONLY.has(field) && value !== null);
+  return isSecret ? SECRET : JSON.stringify(value, hide);
 }

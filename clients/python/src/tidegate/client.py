@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 DEFAULT_URL = "http://127.0.0.1:8080"
-MAX_BATCH = 1000
+# A batch within these bounds is sent without reading the server's.
+SMALL_BATCH = 1000
+SMALL_BATCH_BYTES = 1 << 20
+# What a batch has in addition to its jobs.
+BATCH_FRAME_BYTES = len(b'{"jobs":[]}')
 # The longest wait of one request; a longer wait is several of them.
 MAX_WAIT_SECONDS = 60.0
 
@@ -185,6 +189,7 @@ class Client:
             retries or RetryPolicy(),
             traceparent or _context.traceparent.get,
         )
+        self._limits: types.Limits | None = None
 
     @property
     def url(self) -> str:
@@ -267,24 +272,49 @@ class Client:
     def enqueue_many(
         self, jobs: Iterable[NewJob], *, idempotency_key: str | None = None
     ) -> list[BatchItem]:
-        """Enqueue jobs, 1000 with each request, and return one outcome per job, in order.
+        """Enqueue jobs, and return one outcome per job, in order.
 
-        A refused job does not affect the others. With ``idempotency_key`` the call can be repeated
-        with the same list.
+        A request has as many of them as the server takes. A refused job does not affect the others.
+        With ``idempotency_key`` the call can be repeated with the same list.
         """
         key = idempotency_key or uuid.uuid4().hex
-        bodies = [job.body for job in jobs]
         items: list[BatchItem] = []
-        for start in range(0, len(bodies), MAX_BATCH):
-            part = {"jobs": bodies[start : start + MAX_BATCH]}
-            headers = {"idempotency-key": f"{key}.{start // MAX_BATCH}"}
-            results = self.request("POST", "/v1/jobs/batch", part, headers=headers)["results"]
-            for result in results:
+        for number, part in enumerate(self._batches([dumps(job.body) for job in jobs])):
+            answer = self._http.request(
+                "POST",
+                "/v1/jobs/batch",
+                body=b'{"jobs":[' + b",".join(part) + b"]}",
+                headers={"idempotency-key": f"{key}.{number}"},
+            )
+            for result in answer.json()["results"]:
                 status = result["status"]
                 raw, refused = result.get("job"), result.get("error")
                 job = Job(self, raw, status) if raw is not None else None
                 items.append(BatchItem(job, problem(status, refused) if refused else None))
         return items
+
+    def _batches(self, bodies: list[bytes]) -> Iterator[list[bytes]]:
+        """Yield the bodies in parts that each fit into one request."""
+        most, most_bytes = SMALL_BATCH, SMALL_BATCH_BYTES
+        if len(bodies) > most or sum(map(len, bodies)) > most_bytes:
+            limits = self.limits()
+            most, most_bytes = limits["batch_jobs"], limits["batch_request_bytes"]
+        part: list[bytes] = []
+        size = BATCH_FRAME_BYTES
+        for body in bodies:
+            if part and (len(part) == most or size + len(body) + 1 > most_bytes):
+                yield part
+                part, size = [], BATCH_FRAME_BYTES
+            part.append(body)
+            size += len(body) + 1
+        if part:
+            yield part
+
+    def limits(self) -> types.Limits:
+        """Return what the server accepts in one request. It is read once."""
+        if self._limits is None:
+            self._limits = self.request("GET", "/v1/limits")
+        return self._limits
 
     def job(self, job_id: str, job_type: str | None = None) -> Job:
         """Return a job by its id. Raises :class:`~tidegate.errors.NotFound` if there is none."""
@@ -431,16 +461,18 @@ class Client:
 
     # Configuration
 
-    def plan(self, config: Config, *, secrets: bool = False) -> Plan:
+    def plan(self, config: Config, *, secrets: bool = True) -> Plan:
         """Compare a configuration with the server, and change nothing.
 
-        Secrets cannot be read. With ``secrets``, what has one counts as changed.
+        Secrets cannot be read, so the server compares those of a job type that declares or has one.
+        That needs the scope ``admin``; without ``secrets`` they are not compared, and ``read`` is
+        enough.
         """
         from .config import make_plan
 
         return make_plan(self, config, secrets=secrets)
 
-    def apply(self, config: Config, *, secrets: bool = False) -> Plan:
+    def apply(self, config: Config, *, secrets: bool = True) -> Plan:
         """Create or change what a configuration declares, and return what was done.
 
         What it does not declare stays. Print ``plan`` first to see the changes.
@@ -483,6 +515,10 @@ class AsyncClient:
         """As :meth:`Client.enqueue_many`."""
         call = partial(self.sync.enqueue_many, list(jobs), idempotency_key=idempotency_key)
         return await asyncio.to_thread(call)
+
+    async def limits(self) -> types.Limits:
+        """As :meth:`Client.limits`."""
+        return await asyncio.to_thread(self.sync.limits)
 
     async def job(self, job_id: str, job_type: str | None = None) -> Job:
         """As :meth:`Client.job`."""

@@ -32,8 +32,11 @@ KINDS = {
     "schedule": "schedules",
     "trigger": "triggers",
 }
-# Settings that the server accepts and never shows.
+# Settings of job types that the server accepts and never shows.
 WRITE_ONLY = frozenset(("signing_secret", "callback_signing_secret", "password"))
+# Words in the names of a target's headers that the server does not show either.
+SECRET_WORDS = ("authorization", "cookie", "secret", "token", "password", "key")
+SECRET = "***"
 # Inside of a setting, what the server adds to an object that leaves it out.
 INNER_DEFAULTS: dict[str, tuple[Any, ...]] = {
     "base_seconds": (2,),
@@ -80,8 +83,9 @@ class Difference(NamedTuple):
     """A setting that differs."""
 
     field: str
+    """The setting; of a secret, its path, such as ``target.signing_secret``."""
     current: Any
-    """What the server has; None is its default or nothing."""
+    """What the server has; None is its default or nothing, and ``***`` a secret."""
     wanted: Any
 
 
@@ -149,59 +153,75 @@ def make_plan(client: Client, config: Config, *, secrets: bool) -> Plan:
             steps.append(Step("create", kind, name, wanted, settings, None))
             continue
         current = answer.json()
-        if kind == "schedule":
-            # A PUT without it would resume a schedule that an operator has paused.
-            wanted_settings = {"paused": current.get("paused", False), **settings}
-        else:
-            wanted_settings = settings
-        differences = differences_of(DEFAULTS[kind], wanted_settings, current, secrets=secrets)
+        compared = without_secrets(settings) if kind == "job type" else settings
+        differences = differences_of(DEFAULTS[kind], compared, current)
+        if secrets and (compared != settings or current.get("secrets")):
+            differences += _changed_secrets(client, path(KINDS[kind], name), settings, current)
         action = "change" if differences else "keep"
-        steps.append(
-            Step(action, kind, name, differences, wanted_settings, answer.headers.get("etag"))
-        )
+        steps.append(Step(action, kind, name, differences, settings, answer.headers.get("etag")))
     return Plan(client, steps)
+
+
+def _changed_secrets(
+    client: Client, target: str, settings: Mapping[str, Any], current: Mapping[str, Any]
+) -> list[Difference]:
+    """Return the secrets that the settings would change: only the server can compare them."""
+    preview = client.request("PUT", target, settings, query={"dry_run": True})
+    found = []
+    for field in preview["changed_secrets"]:
+        before, after = (
+            SECRET if field in view["secrets"] else None for view in (current, preview)
+        )
+        found.append(Difference(field, before, after))
+    return found
+
+
+def without_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a job type as the server shows them."""
+    shown = {name: value for name, value in settings.items() if name not in WRITE_ONLY}
+    if not isinstance(shown.get("target"), Mapping):
+        return shown
+    target = {name: value for name, value in shown["target"].items() if name not in WRITE_ONLY}
+    if isinstance(basic := target.get("basic_auth"), Mapping):
+        target["basic_auth"] = {k: value for k, value in basic.items() if k not in WRITE_ONLY}
+    if isinstance(headers := target.get("headers"), Mapping):
+        target["headers"] = {k: value for k, value in headers.items() if not _is_secret_header(k)}
+    return {**shown, "target": target}
+
+
+def _is_secret_header(name: str) -> bool:
+    return any(word in name.lower() for word in SECRET_WORDS)
 
 
 def differences_of(
     defaults: Mapping[str, Any],
     settings: Mapping[str, Any],
     current: Mapping[str, Any],
-    *,
-    secrets: bool,
 ) -> list[Difference]:
     """Return the settings in which ``current`` differs from the declared ones and defaults."""
     differences = []
     for field in sorted({*defaults, *settings}):
         wanted = settings.get(field)
-        if field in WRITE_ONLY:
-            is_same = wanted is None or not secrets
-        elif field == "paused" and wanted is None:
-            is_same = True
-        else:
-            wanted = defaults.get(field) if wanted is None else wanted
-            is_same = _covers(current.get(field), wanted, secrets=secrets)
-        if not is_same:
+        if field == "paused" and wanted is None:
+            # A PUT without it leaves a schedule paused or not.
+            continue
+        wanted = defaults.get(field) if wanted is None else wanted
+        if not _covers(current.get(field), wanted):
             differences.append(Difference(field, current.get(field), wanted))
     return differences
 
 
-def _covers(actual: Any, wanted: Any, *, secrets: bool) -> bool:
+def _covers(actual: Any, wanted: Any) -> bool:
     """Whether ``actual`` is ``wanted`` with nothing but defaults in addition."""
     if isinstance(wanted, Mapping) and isinstance(actual, Mapping):
-        for name, value in wanted.items():
-            if name in WRITE_ONLY:
-                if secrets:
-                    return False
-            elif not _covers(actual.get(name), value, secrets=secrets):
-                return False
+        if not all(_covers(actual.get(name), value) for name, value in wanted.items()):
+            return False
         return all(_is_default(name, actual[name]) for name in actual if name not in wanted)
     if _is_empty(wanted):
         return _is_empty(actual)
     if isinstance(wanted, list) and isinstance(actual, list):
         pairs = zip(actual, wanted, strict=False)
-        return len(actual) == len(wanted) and all(
-            _covers(one, other, secrets=secrets) for one, other in pairs
-        )
+        return len(actual) == len(wanted) and all(_covers(one, other) for one, other in pairs)
     if isinstance(wanted, bool) or isinstance(actual, bool):
         return actual is wanted
     return bool(actual == wanted)
@@ -218,15 +238,17 @@ def _is_empty(value: Any) -> bool:
 
 
 def _shown(field: str, value: Any) -> str:
-    return "***" if field in WRITE_ONLY else repr(_without_secrets(value))
+    if value == SECRET or (field in WRITE_ONLY and value is not None):
+        return SECRET
+    return repr(_masked(value))
 
 
-def _without_secrets(value: Any) -> Any:
+def _masked(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {
-            name: "***" if name in WRITE_ONLY | {"headers"} else _without_secrets(item)
+            name: SECRET if name in WRITE_ONLY | {"headers"} else _masked(item)
             for name, item in value.items()
         }
     if isinstance(value, list):
-        return [_without_secrets(item) for item in value]
+        return [_masked(item) for item in value]
     return value
