@@ -1,6 +1,11 @@
 """Runs the scenarios of `scenarios/` with the agent of one client, against a real server.
 
     driver.py --program TIDEGATE --language NAME [--scenario TEXT] -- AGENT...
+    driver.py --url URL --language NAME [--scenario TEXT] -- AGENT...
+
+With `--url`, the server is a deployment that stays, and `TIDEGATE_TOKEN` its token. The scenarios
+run one after the other, with names that no other run has. Those that cannot hold on AWS say why in
+their field `not_on_aws`, and are left out.
 
 An agent is a small program in the client's language. It gets `TIDEGATE_URL`, reads one JSON request
 on each line of its input, and writes one JSON answer on each line of its output, in any order; see
@@ -27,7 +32,9 @@ import threading
 import time
 import traceback
 import urllib.error
+import urllib.parse
 import urllib.request
+import uuid
 
 from proxy import Proxy
 
@@ -40,8 +47,10 @@ class Failed(Exception):
 
 
 class Agent:
-    def __init__(self, command: list[str], url: str, program: str) -> None:
+    def __init__(self, command: list[str], url: str, program: str, token: str | None) -> None:
         env = {k: v for k, v in os.environ.items() if not k.startswith("TIDEGATE_")}
+        if token is not None:
+            env["TIDEGATE_TOKEN"] = token
         self.errors: list[str] = []
         self.process = subprocess.Popen(
             command,
@@ -88,17 +97,48 @@ class Agent:
         self.process.wait()
 
 
-class Server:
+class Deployment:
+    """A server that is there, and stays."""
+
+    def __init__(self, url: str, token: str | None) -> None:
+        self.url, self.token = url, token
+
+    @property
+    def port(self) -> int:
+        port = urllib.parse.urlsplit(self.url).port
+        return 80 if port is None else port
+
+    def start(self) -> None:
+        """It runs."""
+
+    def end(self, number: int = signal.SIGKILL) -> None:
+        """It goes on."""
+
+    def call(
+        self, method: str, target: str, body: object = None, headers: dict | None = None
+    ) -> tuple:
+        data = None if body is None else json.dumps(body).encode()
+        token = {} if self.token is None else {"authorization": f"Bearer {self.token}"}
+        request = urllib.request.Request(
+            self.url + target,
+            data,
+            {"content-type": "application/json", **token, **(headers or {})},
+            method=method,
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=70) as answer:
+                return answer.status, json.loads(answer.read() or b"null")
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read() or b"null")
+
+
+class Server(Deployment):
     """A server on a directory that stays, at one port, so that it can be killed and restarted."""
 
     def __init__(self, program: str, directory: str) -> None:
+        super().__init__("http://127.0.0.1:0", None)
         self.program, self.directory = program, directory
-        self.port = 0
         self.process: subprocess.Popen | None = None
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
         env = {k: v for k, v in os.environ.items() if not k.startswith("TIDEGATE_")}
@@ -122,7 +162,7 @@ class Server:
         while True:
             text = log.read_text()[begin:]
             if found := re.search(r" on http://127\.0\.0\.1:(\d+)", text):
-                self.port = int(found[1])
+                self.url = f"http://127.0.0.1:{found[1]}"
                 break
             if self.process.poll() is not None or time.monotonic() > until:
                 raise Failed(f"the server did not start: {text}")
@@ -142,35 +182,84 @@ class Server:
             self.process.wait()
             self.process = None
 
-    def call(
-        self, method: str, target: str, body: object = None, headers: dict | None = None
-    ) -> tuple:
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(
-            self.url + target,
-            data,
-            {"content-type": "application/json", **(headers or {})},
-            method=method,
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=70) as answer:
-                return answer.status, json.loads(answer.read() or b"null")
-        except urllib.error.HTTPError as error:
-            return error.code, json.loads(error.read() or b"null")
+
+# Fields whose values are names of resources and jobs.
+NAMES = {"child", "event", "id", "job", "key", "name", "queue", "trigger", "type", "types"}
+RESOURCES = {"queues", "job_types", "schedules", "triggers"}
+
+
+class Renamed:
+    """A scenario with names that no other run has: a deployment keeps what earlier ones have made.
+
+    The queue `default` is one of its own, too.
+    """
+
+    def __init__(self, document: dict) -> None:
+        self.tag = uuid.uuid4().hex[:8]
+        self.names = {"default"}
+        self._collect(document["steps"])
+        words = "|".join(sorted(map(re.escape, self.names), key=len, reverse=True))
+        self.in_path = re.compile(rf"(?<=[/=])({words})(?=$|[/?&])")
+        self.in_text = re.compile(rf"(?<![\w.-])({words})(?![\w.-])")
+        steps = [self._value(step, None) for step in document["steps"]]
+        put = {"api": f"PUT /v1/queues/{self._name('default')}", "body": {}}
+        self.document = {**document, "steps": [put, *steps]}
+
+    def _collect(self, value: object) -> None:
+        if isinstance(value, list):
+            for item in value:
+                self._collect(item)
+        if not isinstance(value, dict):
+            return
+        for key, item in value.items():
+            if key == "api" and (found := re.match(r"PUT /v1/[a-z-]+/([^/?]+)$", str(item))):
+                self.names.add(found[1])
+            if key in RESOURCES and isinstance(item, dict):
+                self.names.update(item)
+            if key in ("child", "event", "id", "key", "name") and isinstance(item, str):
+                self.names.add(item)
+            self._collect(item)
+
+    def _name(self, name: str) -> str:
+        return f"{name}-{self.tag}" if name in self.names else name
+
+    def _value(self, value: object, key: str | None) -> object:
+        if isinstance(value, dict):
+            if key in RESOURCES:
+                return {self._name(name): self._value(item, None) for name, item in value.items()}
+            renamed = {name: self._value(item, name) for name, item in value.items()}
+            if str(value.get("api", "")).startswith("PUT /v1/job-types/"):
+                renamed["body"] = {"queue": self._name("default"), **renamed["body"]}
+            return renamed
+        if isinstance(value, list):
+            return [self._value(item, key) for item in value]
+        if not isinstance(value, str) or value.startswith("$"):
+            return value
+        if key in ("api", "until", "match", "requests"):
+            return self.in_path.sub(lambda found: self._name(found[0]), value)
+        if key in ("$has", "text"):
+            return self.in_text.sub(lambda found: self._name(found[0]), value)
+        return self._name(value) if key in NAMES else value
 
 
 class Scenario:
-    def __init__(self, document: dict, program: str, command: list[str]) -> None:
+    def __init__(
+        self, document: dict, program: str, command: list[str], deployment: Deployment | None
+    ) -> None:
         self.document, self.program, self.command = document, program, command
+        self.deployment = deployment
+        if deployment is not None:
+            self.document = Renamed(document).document
         self.values: dict[str, object] = {}
         self.pending: dict[str, concurrent.futures.Future] = {}
 
     def run(self) -> None:
         with tempfile.TemporaryDirectory(prefix="tidegate-conformance-") as directory:
-            self.server = Server(self.program, directory)
+            self.server = self.deployment or Server(self.program, directory)
             self.server.start()
             self.proxy = Proxy(("127.0.0.1", self.server.port))
-            self.agent = Agent(self.command, self.proxy.url, self.program)
+            token = self.server.token
+            self.agent = Agent(self.command, self.proxy.url, self.program, token)
             try:
                 for index, step in enumerate(self.document["steps"]):
                     try:
@@ -377,7 +466,9 @@ def signed(request: dict) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--program", required=True)
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--program")
+    where.add_argument("--url")
     parser.add_argument("--language", required=True)
     parser.add_argument("--scenario", help="only those whose names have this text")
     parser.add_argument("--jobs", type=int, default=5)
@@ -392,20 +483,28 @@ def main() -> None:
     chosen = [d for d in documents if not args.scenario or args.scenario in d["name"]]
     if not chosen:
         sys.exit(f"no scenario has {args.scenario!r} in its name")
+    deployment = None
+    if args.url:
+        deployment = Deployment(args.url, os.environ.get("TIDEGATE_TOKEN"))
+        for document in chosen:
+            if "not_on_aws" in document:
+                print(f"not on AWS       {document['name']}: {document['not_on_aws']}", flush=True)
+        chosen = [document for document in chosen if "not_on_aws" not in document]
     failed = 0
     began = time.monotonic()
 
     def run(document: dict) -> tuple[str, float, str | None]:
         start = time.monotonic()
         try:
-            Scenario(document, args.program, args.command).run()
+            Scenario(document, args.program or "", args.command, deployment).run()
         except Failed as error:
             return document["name"], time.monotonic() - start, str(error)
         except Exception:
             return document["name"], time.monotonic() - start, traceback.format_exc()
         return document["name"], time.monotonic() - start, None
 
-    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+    jobs = args.jobs if deployment is None else 1
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         for name, took, error in pool.map(run, chosen):
             mark = "ok    " if error is None else "FAILED"
             print(f"{mark} {args.language:10} {took:5.1f} s  {name}", flush=True)

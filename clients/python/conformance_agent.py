@@ -69,7 +69,7 @@ def behave(data: Any, job: tidegate.JobContext[Any]) -> Any:
     if what == "large":
         return "x" * data["bytes"]
     if what == "trace":
-        client.enqueue("child", id=data["child"])
+        client.enqueue(data["type"], id=data["child"])
         return job.traceparent
     raise tidegate.PermanentError(f"no behaviour {what}")
 

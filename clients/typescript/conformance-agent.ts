@@ -65,7 +65,7 @@ async function behave(given: Any, job: tidegate.JobContext): Promise<unknown> {
     case "large":
       return "x".repeat(data.bytes);
     case "trace":
-      await client.enqueue("child", null, { id: data.child });
+      await client.enqueue(data.type, null, { id: data.child });
       return job.traceparent;
     default:
       throw new tidegate.PermanentError(`no behaviour ${data.do}`);

@@ -106,6 +106,7 @@ type task struct {
 	Seconds float64
 	Later   any
 	Bytes   int
+	Type    string
 	Child   string
 }
 
@@ -158,7 +159,7 @@ func behave(ctx context.Context, data task, job *tidegate.Attempt) (any, error) 
 	case "large":
 		return strings.Repeat("x", data.Bytes), nil
 	case "trace":
-		_, err := client.Enqueue(ctx, "child", nil, &tidegate.EnqueueOptions{ID: data.Child})
+		_, err := client.Enqueue(ctx, data.Type, nil, &tidegate.EnqueueOptions{ID: data.Child})
 		return job.Traceparent(), err
 	}
 	return nil, tidegate.Permanent(errors.New("no behaviour "+data.Do), nil)

@@ -21,6 +21,7 @@ pub struct Behaviour {
     seconds: f64,
     later: Value,
     bytes: usize,
+    r#type: String,
     child: String,
 }
 
@@ -83,7 +84,7 @@ pub async fn behave(data: Task, job: Attempt) -> Result<Value, BoxError> {
         }
         "large" => json!("x".repeat(data.bytes)),
         "trace" => {
-            super::agent().client.enqueue("child", &()).id(data.child).await?;
+            super::agent().client.enqueue(data.r#type, &()).id(data.child).await?;
             json!(job.traceparent())
         }
         other => return Err(PermanentError::new(format!("no behaviour {other}")).into()),
