@@ -83,7 +83,11 @@ pub fn run(args: impl Iterator<Item = String>) -> Result<(), String> {
 
 /// Writes the version, and the checksums of it and of all zips in `folder`, of either architecture,
 /// as `sha256sum` does.
-fn write_sums(folder: &Path) -> Result<(), String> {
+///
+/// # Errors
+///
+/// There is no Python, or a file cannot be written.
+pub fn write_sums(folder: &Path) -> Result<(), String> {
     const PROGRAM: &str = "\
         import hashlib, pathlib\n\
         here = pathlib.Path('.')\n\

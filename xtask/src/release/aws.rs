@@ -5,7 +5,11 @@
 
 use std::{fmt::Write as _, fs, path::Path};
 
-use super::{Files, Release, tree::Tree};
+use super::{
+    Files, Release,
+    sums::{SUMS, sha256},
+    tree::Tree,
+};
 use crate::package::FUNCTIONS;
 
 /// The architectures of Lambda.
@@ -18,21 +22,33 @@ const LOCAL: [&str; 2] = [".terraform", "terraform.tfstate"];
 ///
 /// # Errors
 ///
-/// A zip is missing, those of another version are there, or a file of the repository is missing.
+/// A zip is missing or not what the `SHA256SUMS` of the folder says, those of another version are
+/// there, or a file of the repository is missing.
 pub fn make(release: &Release, functions: &Path) -> Result<Files, String> {
     let mut files = Files::new();
     let read = |path: &Path| {
         fs::read(path)
             .map_err(|error| format!("{}: {error}; `cargo xtask package` makes it", path.display()))
     };
-    let version = read(&functions.join("VERSION"))?;
+    let sums = read(&functions.join(SUMS))?;
+    let sums = String::from_utf8_lossy(&sums);
+    // A zip may have been damaged, or made again without its sum, on its way here.
+    let read_listed = |name: &str| {
+        let bytes = read(&functions.join(name))?;
+        let line = format!("{}  {name}", sha256(&bytes));
+        if sums.lines().any(|listed| listed == line) {
+            return Ok(bytes);
+        }
+        Err(format!("{}: its {SUMS} does not list {name} as it is", functions.display()))
+    };
+    let version = read_listed("VERSION")?;
     if String::from_utf8_lossy(&version).trim() != release.version {
         return Err(format!("{} has functions of another version", functions.display()));
     }
     files.insert("VERSION".to_owned(), version);
     for arch in ARCHS {
         for function in FUNCTIONS {
-            let zip = read(&functions.join(arch).join(format!("{function}.zip")))?;
+            let zip = read_listed(&format!("{arch}/{function}.zip"))?;
             files.insert(format!("{arch}-{function}.zip"), zip);
         }
     }

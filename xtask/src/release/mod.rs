@@ -3,7 +3,8 @@
 //! ```text
 //! cargo xtask release [--binary TARGET=FILE]... [--functions FOLDER] [--complete]
 //! cargo xtask release --build TARGET      one binary, in target/release-binaries
-//! cargo xtask release --check             checks what the first one has made
+//! cargo xtask release --check [NAME]      checks what the first one has made; only the checks that
+//!                                         have this text in their names
 //! ```
 //!
 //! Without `--binary`, the Linux binaries are built here with Zig. A binary for macOS needs macOS, so
@@ -18,6 +19,7 @@ mod homebrew;
 mod image;
 mod kubernetes;
 mod libraries;
+mod older;
 mod sums;
 mod target;
 mod tree;
@@ -71,6 +73,8 @@ struct Release {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Args {
     check: bool,
+    /// A text in the names of the checks; empty for all.
+    only: String,
     complete: bool,
     build: Option<&'static str>,
     binaries: BTreeMap<&'static str, PathBuf>,
@@ -89,7 +93,7 @@ pub fn run(args: impl Iterator<Item = String>) -> Result<(), String> {
         return Target::named(triple)?.build(&root, &binary(&root, triple));
     }
     if args.check {
-        return check::run(&root);
+        return check::run(&root, &args.only);
     }
     for target in &TARGETS {
         let to = binary(&root, target.triple);
@@ -123,6 +127,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Args, String> {
         let mut value = || args.next().ok_or(format!("{flag} needs a value"));
         match flag.as_str() {
             "--check" => parsed.check = true,
+            name if parsed.check && !name.starts_with("--") => name.clone_into(&mut parsed.only),
             "--complete" => parsed.complete = true,
             "--build" => parsed.build = Some(Target::named(&value()?)?.triple),
             "--functions" => parsed.functions = Some(value()?.into()),

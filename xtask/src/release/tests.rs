@@ -27,6 +27,7 @@ fn functions(folder: &Path) -> PathBuf {
         }
     }
     fs::write(folder.join("VERSION"), concat!(env!("CARGO_PKG_VERSION"), "\n")).unwrap();
+    package::write_sums(folder).unwrap();
     folder.to_owned()
 }
 
@@ -80,10 +81,21 @@ fn a_release_has_every_file_and_the_same_bytes_twice() {
     assert_eq!(sums::check(&files), Ok(()));
     assert!(release(&program).make(&functions).unwrap() == files, "other bytes");
 
-    // Functions of another version are refused.
+    // Functions that are damaged, and those of another version, are refused.
+    let refused = |why: &str| {
+        let found = release(&program).make(&functions).unwrap_err();
+        assert!(found.contains(why), "{found}");
+    };
+    let zip = functions.join("arm64/tick.zip");
+    fs::write(&zip, "PX").unwrap();
+    refused("does not list arm64/tick.zip as it is");
+    fs::write(&zip, "PK").unwrap();
     fs::write(functions.join("VERSION"), "9.9.9\n").unwrap();
-    let why = release(&program).make(&functions).unwrap_err();
-    assert!(why.contains("another version"), "{why}");
+    refused("does not list VERSION as it is");
+    let sums = fs::read_to_string(functions.join(sums::SUMS)).unwrap();
+    let other = format!("{sums}{}  VERSION\n", sums::sha256(b"9.9.9\n"));
+    fs::write(functions.join(sums::SUMS), other).unwrap();
+    refused("another version");
 }
 
 #[test]

@@ -9,12 +9,13 @@ mod image;
 pub mod install;
 mod process;
 mod texts;
+mod upgrade;
 
 use std::{fs, path::Path, process::Command};
 
 use serde_json::Value;
 
-use super::{FILES, Files, Release, archives::output, sums, target::TARGETS};
+use super::{FILES, Files, Release, archives::output, package, sums, target::TARGETS};
 
 /// What the checks look at.
 struct Checked {
@@ -38,13 +39,14 @@ fn own_triple() -> Result<&'static str, String> {
 /// A check: what it shows, and how. It returns what is worth printing.
 type Check = (&'static str, fn(&Checked) -> Result<String, String>);
 
-const CHECKS: [Check; 14] = [
+const CHECKS: [Check; 16] = [
     ("checksums", |checked| sums::check(&checked.files).map(|()| String::new())),
     ("the same bytes a second time", same_bytes),
     ("archives", archive::check),
     ("start of the program", archive::starts),
     ("SBOM", texts::sbom),
     ("Debian packages", deb::check),
+    ("Debian package in use", upgrade::check),
     ("image layout", image::layout),
     ("image in other tools", image::tools),
     ("image in a container", image::runs),
@@ -53,14 +55,15 @@ const CHECKS: [Check; 14] = [
     ("Helm chart", texts::chart),
     ("Homebrew formula", texts::formula),
     ("module for Terraform", texts::terraform),
+    ("functions, as `tidegate aws deploy` takes them", functions),
 ];
 
-/// Runs every check, also after a failed one.
+/// Runs every check whose name has the text `only`, also after a failed one.
 ///
 /// # Errors
 ///
-/// There is no release, or a check failed.
-pub fn run(root: &Path) -> Result<(), String> {
+/// There is no release, no check has that name, or a check failed.
+pub fn run(root: &Path, only: &str) -> Result<(), String> {
     let mut files = Files::new();
     let entries = fs::read_dir(root.join(FILES))
         .map_err(|error| format!("{FILES}: {error}; `cargo xtask release` makes it"))?;
@@ -71,14 +74,18 @@ pub fn run(root: &Path) -> Result<(), String> {
     }
     let time = time(&files)?;
     let checked = Checked { release: Release::load(root, time)?, files };
+    let checks: Vec<_> = CHECKS.iter().filter(|(name, _)| name.contains(only)).collect();
+    if checks.is_empty() {
+        return Err(format!("no check has {only:?} in its name"));
+    }
     let mut failed = Vec::new();
-    for (name, check) in CHECKS {
+    for (name, check) in checks {
         match check(&checked) {
             Ok(found) if found.is_empty() => println!("ok      {name}"),
             Ok(found) => println!("ok      {name}: {found}"),
             Err(why) => {
                 println!("FAILED  {name}: {why}");
-                failed.push(name);
+                failed.push(*name);
             }
         }
     }
@@ -107,6 +114,7 @@ fn same_bytes(checked: &Checked) -> Result<String, String> {
             write(&functions.path().join(name.replacen('-', "/", 1)), bytes)?;
         }
     }
+    package::write_sums(functions.path())?;
     let again = checked.release.make(functions.path())?;
     let differ: Vec<_> = again
         .iter()
@@ -117,6 +125,15 @@ fn same_bytes(checked: &Checked) -> Result<String, String> {
         return Err(format!("other bytes: {}", differ.join(", ")));
     }
     Ok(format!("{} files", again.len()))
+}
+
+/// Lets the program of this release read the functions from the folder of its files.
+fn functions(checked: &Checked) -> Result<String, String> {
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let program = archive::own_program(checked, folder.path())?;
+    let root = &checked.release.root;
+    let mut script = Command::new(root.join("packaging/check_functions"));
+    output(script.arg(program).arg(root.join(FILES))).map(|_| String::new())
 }
 
 /// Writes a file, and makes its folder.
