@@ -129,8 +129,10 @@ pub struct JobTypeView<'a> {
     #[schema(value_type = TypeConfig)]
     pub config: Map<String, Value>,
     /// The secrets that it has, by the paths of their settings: `target.signing_secret`,
-    /// `target.basic_auth.password`, `target.headers.NAME`, `callback_signing_secret`.
-    #[serde(default)]
+    /// `target.basic_auth.password`, `target.headers.NAME`, `callback_signing_secret`. Absent if it
+    /// has none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Option<Vec<String>>)]
     pub secrets: Vec<String>,
     /// In a dry run, the secrets that the change sets, replaces or removes, by their paths; absent
     /// otherwise.

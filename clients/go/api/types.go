@@ -1195,7 +1195,8 @@ type JobType struct {
 	// `on_response_timeout: fail`. Without effect on AWS.
 	RetryAfterRestart *bool `json:"retry_after_restart,omitempty"`
 	// The secrets that it has, by the paths of their settings: `target.signing_secret`,
-	// `target.basic_auth.password`, `target.headers.NAME`, `callback_signing_secret`.
+	// `target.basic_auth.password`, `target.headers.NAME`, `callback_signing_secret`. Absent if it has
+	// none.
 	Secrets []string `json:"secrets,omitempty"`
 	// Whether a push is claimed before it is sent (default `claim`). `plain` needs a push target,
 	// `at_least_once`, `on_response_timeout: fail` and no `concurrency`.

@@ -2770,9 +2770,10 @@ export interface components {
             retry_after_restart?: boolean;
             /**
              * @description The secrets that it has, by the paths of their settings: `target.signing_secret`,
-             *     `target.basic_auth.password`, `target.headers.NAME`, `callback_signing_secret`.
+             *     `target.basic_auth.password`, `target.headers.NAME`, `callback_signing_secret`. Absent if it
+             *     has none.
              */
-            secrets?: string[];
+            secrets?: string[] | null;
             /**
              * @description Whether a push is claimed before it is sent (default `claim`). `plain` needs a push target,
              *     `at_least_once`, `on_response_timeout: fail` and no `concurrency`.

@@ -178,7 +178,10 @@ impl Live {
                 continue;
             };
             // Targets and headers have no effect in a simulation.
-            without(&mut shown, &["name", "version", "target", "callback_url", "headers"]);
+            without(
+                &mut shown,
+                &["name", "version", "secrets", "target", "callback_url", "headers"],
+            );
             types.insert(name.clone(), read(shown, || format!("types.{name}"))?);
         }
         let mut queue = self.config;

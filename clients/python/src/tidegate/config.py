@@ -170,7 +170,7 @@ def _changed_secrets(
     found = []
     for field in preview["changed_secrets"]:
         before, after = (
-            SECRET if field in view["secrets"] else None for view in (current, preview)
+            SECRET if field in view.get("secrets", ()) else None for view in (current, preview)
         )
         found.append(Difference(field, before, after))
     return found

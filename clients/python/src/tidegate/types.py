@@ -1155,9 +1155,10 @@ class JobType(TypedDict):
     work or call back). True needs a push target, `at_least_once`, `hold_slot_until: lease_end`
     and `on_response_timeout: fail`. Without effect on AWS.
     """
-    secrets: NotRequired[list[str]]
+    secrets: NotRequired[list[str] | None]
     """The secrets that it has, by the paths of their settings: `target.signing_secret`,
-    `target.basic_auth.password`, `target.headers.NAME`, `callback_signing_secret`.
+    `target.basic_auth.password`, `target.headers.NAME`, `callback_signing_secret`. Absent if it
+    has none.
     """
     start: NotRequired[Start]
     """Whether a push is claimed before it is sent (default `claim`). `plain` needs a push target,

@@ -71,8 +71,8 @@ impl JobAdditions {
         Self { until, left: VecDeque::new() }
     }
 
-    /// The writes that add lines to the log of which `stored` is the head, and what is left to add
-    /// after them; none if all lines are there already.
+    /// The writes that add lines to the log whose head is `stored`, and what is left to add after
+    /// them; none if all lines are there already.
     fn step(
         &self,
         group: &str,

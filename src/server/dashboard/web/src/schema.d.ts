@@ -687,7 +687,7 @@ export interface components {
             retention_seconds?: components["schemas"]["Seconds"];
             retry?: components["schemas"]["Retry"];
             retry_after_restart?: boolean;
-            secrets?: string[];
+            secrets?: string[] | null;
             start?: components["schemas"]["Start"];
             target?: components["schemas"]["TargetConfig"] | null;
             timeout_seconds?: components["schemas"]["Seconds"];
