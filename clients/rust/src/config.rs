@@ -253,9 +253,9 @@ impl fmt::Display for Plan {
 impl Client {
     /// Compares a configuration with the server, and changes nothing.
     ///
-    /// Secrets cannot be read. With `secrets`, the server compares those of a job type that declares
-    /// or has one, which needs the scope `admin`. Without, they are not compared, and `read` is
-    /// enough.
+    /// Secrets cannot be read. With `secrets`, the server compares those of a job type that
+    /// declares or has one, which needs the scope `admin`. Without, they are not compared, and
+    /// `read` is enough.
     ///
     /// # Errors
     ///

@@ -1,7 +1,8 @@
 //! Job types: configured and shown.
 //!
 //! Secrets are never shown: signing secrets, passwords, and the values of headers whose names
-//! suggest a secret. An answer names those that a type has, and that of a dry run those that differ.
+//! suggest a secret. An answer names those that a type has, and that of a dry run those that
+//! differ.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -82,7 +83,8 @@ fn without_secrets(config: &TypeConfig) -> Result<(Map<String, Value>, SecretsBy
     Ok((fields, secrets))
 }
 
-/// The paths of the secrets in which `after` differs from the stored configuration, if there is one.
+/// The paths of the secrets in which `after` differs from the stored configuration, if there is
+/// one.
 fn changed_secrets(
     stored: Option<&TypeConfig>,
     after: &TypeConfig,

@@ -1,7 +1,7 @@
 //! An older build, from which a check upgrades to the release and to which it goes back.
 //!
-//! It is the latest release before this one. Until there is one, it is the commit itself with another
-//! version. It is built without optimisation, because only the check runs it.
+//! It is the latest release before this one. Until there is one, it is the commit itself with
+//! another version. It is built without optimisation, because only the check runs it.
 
 use std::{
     fs,
@@ -26,8 +26,8 @@ struct Source {
     version: Option<&'static str>,
 }
 
-/// Returns the path of an older program than `version`; builds it unless it is there from an earlier
-/// check.
+/// Returns the path of an older program than `version`; builds it unless it is there from an
+/// earlier check.
 ///
 /// # Errors
 ///
@@ -76,8 +76,8 @@ pub fn program(root: &Path, version: &str) -> Result<PathBuf, String> {
     Ok(program)
 }
 
-/// The source of an older build than `version`: the first of `tags`, which are sorted from the latest
-/// on, that is older; else `commit`.
+/// The source of an older build than `version`: the first of `tags`, which are sorted from the
+/// latest on, that is older; else `commit`.
 fn source(tags: &str, version: &str, commit: String) -> Source {
     let earlier = tags.lines().find(|tag| {
         let other = tag.trim_start_matches('v');

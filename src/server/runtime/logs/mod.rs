@@ -29,8 +29,8 @@ use tidegate_engine::{Engine, Error};
 
 /// How long lines are kept at least.
 const MIN_RETENTION: Duration = Duration::from_hours(1);
-/// Most writes of the head for one addition: those that other additions make first, and one for each
-/// slot that it fills.
+/// Most writes of the head for one addition: those that other additions make first, and one for
+/// each slot that it fills.
 const MAX_HEAD_WRITES: usize = 64;
 /// Most records of lines that are kept where the store does not expire them: 400 MB at most.
 const MAX_RECORDS: u64 = 100_000;
@@ -127,8 +127,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// The store's; 503 if other requests for one of the jobs were always first. A repeat adds lines
-    /// that all have times only once.
+    /// The store's; 503 if other requests for one of the jobs were always first. A repeat adds
+    /// lines that all have times only once.
     pub(crate) async fn add_log(&self, logs: Vec<AttemptLog>) -> Result<(), Error> {
         let (store, now) = (&self.inner.engine.ports().store, self.now());
         let at_once = store.capabilities().atomicity.is_atomic();

@@ -6,11 +6,13 @@
 //! ```
 //!
 //! A head that is full goes into a slot as a whole, and only with lines that are stored already. So
-//! additions at the same time fill a slot with the same lines, and the condition on the head decides
-//! whose own lines follow. The others begin again with the new head. An attempt fills 15 slots and then its own
-//! first ones again; attempts follow one another around the ring, and the last lines of one are in
-//! the first slot of the next. So an attempt has about 64 KiB and a job 256 KiB, and an addition
-//! reads and writes the head only, and the slots that it fills.
+//! additions at the same time fill a slot with the same lines, and the condition on the head
+//! decides whose own lines follow. The others begin again with the new head.
+//!
+//! An attempt fills 15 slots and then its own first ones again; attempts follow one another around
+//! the ring, and the last lines of one are in the first slot of the next. So an attempt has about
+//! 64 KiB and a job 256 KiB, and an addition reads and writes the head only, and the slots that it
+//! fills.
 
 use std::{
     collections::{BTreeMap, VecDeque},

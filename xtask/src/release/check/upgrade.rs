@@ -1,5 +1,5 @@
-//! The Debian package in use: installed, upgraded and downgraded while work is under way, removed and
-//! purged.
+//! The Debian package in use: installed, upgraded and downgraded while work is under way, removed
+//! and purged.
 
 use std::process::Command;
 
