@@ -275,7 +275,7 @@ pub struct TriggerView<'a> {
     pub config: Cow<'a, TriggerConfig>,
     /// Raised by every change; the `ETag` contains it.
     pub version: u64,
-    /// What it did since the server started. Null on AWS, and in answers to changes.
+    /// What it did, over restarts. Null on AWS, and in answers to changes.
     #[serde(default)]
     pub status: Option<TriggerStatus>,
 }

@@ -143,10 +143,10 @@ impl TriggerAction {
     }
 }
 
-/// What a trigger did since the server started, for as long as the process runs.
+/// What a trigger did. It is kept for 30 days after the latest event, over restarts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct TriggerStatus {
-    /// When the server started.
+    /// Since when it is recorded: a start of the server.
     pub since: Timestamp,
     /// How many events matched the trigger since then.
     pub matched: u64,
@@ -157,6 +157,7 @@ pub struct TriggerStatus {
     /// When the latest event matched; null: none did.
     pub last_at: Option<Timestamp>,
     /// The latest events that matched, the newest first: at most 20, or as many as were requested.
+    /// Those of the last seconds before a crash are missing.
     pub recent: Vec<HandledEvent>,
 }
 

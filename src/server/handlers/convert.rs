@@ -1,8 +1,8 @@
 //! Answers of the engine, converted to types of the API.
 
-use crate::runtime::{HandledEvent, QueueOverview, TriggerStatus};
+use crate::runtime::{QueueOverview, action_view};
 use tidegate_api as api;
-use tidegate_core::{job::TypeName, time::Timestamp};
+use tidegate_core::job::TypeName;
 use tidegate_engine::{
     events::{dead_letters, ingest},
     request,
@@ -236,43 +236,15 @@ pub fn ingested(from: ingest::Ingested) -> api::Ingested {
     let ingest::Ingested { id, source, event_type: _, outcomes } = from;
     let outcomes = outcomes.into_iter();
     let outcomes = outcomes
-        .map(|one| api::Applied { trigger: one.trigger, action: action(one.action) })
+        .map(|one| api::Applied { trigger: one.trigger, action: action_view(one.action) })
         .collect();
     api::Ingested { id, source, outcomes }
-}
-
-/// What a trigger did since the process started at `since`.
-pub fn trigger_status(from: TriggerStatus, since: Timestamp) -> api::TriggerStatus {
-    let TriggerStatus { matched, enqueued, dead_letters, last_at, recent } = from;
-    let event = |HandledEvent { at, id, source, event_type, action: done }| api::HandledEvent {
-        at,
-        event: api::EventReference { id, source, r#type: event_type },
-        action: action(done),
-    };
-    let recent = recent.into_iter().map(event).collect();
-    api::TriggerStatus { since, matched, enqueued, dead_letters, last_at, recent }
-}
-
-/// What a trigger did.
-pub fn action(from: ingest::TriggerAction) -> api::TriggerAction {
-    use ingest::TriggerAction as A;
-    match from {
-        A::Enqueued { job, job_type } => api::TriggerAction::Enqueued { job, job_type },
-        A::AlreadyEnqueued { job } => api::TriggerAction::AlreadyEnqueued { job },
-        A::Completed { job } => api::TriggerAction::Completed { job },
-        A::Recorded { job } => api::TriggerAction::Recorded { job },
-        A::AlreadyProcessed { job } => api::TriggerAction::AlreadyProcessed { job },
-        A::Late { job } => api::TriggerAction::Late { job },
-        A::Pending { until } => api::TriggerAction::Pending { until },
-        A::DeadLettered { letter, reason } => api::TriggerAction::DeadLettered { letter, reason },
-        A::Dropped { reason } => api::TriggerAction::Dropped { reason },
-    }
 }
 
 /// The outcome of a replayed dead letter.
 pub fn replayed(from: dead_letters::Replayed) -> api::Replayed {
     match from {
-        dead_letters::Replayed::Applied(done) => api::Replayed::Applied(action(done)),
+        dead_letters::Replayed::Applied(done) => api::Replayed::Applied(action_view(done)),
         dead_letters::Replayed::Unmatched { action } => {
             api::Replayed::Unmatched { action: action.into() }
         }

@@ -8,21 +8,22 @@ use axum::{
     response::IntoResponse,
 };
 use serde_json::Value;
-use tidegate_api::{AnyValue, CloudEvent, Scope, TriggerPage, TriggerTrial, TriggerView};
+use tidegate_api::{
+    AnyValue, CloudEvent, Scope, TriggerPage, TriggerStatus, TriggerTrial, TriggerView,
+};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api, HandlerResult,
     access::{May, Read, Within},
     body::Body,
-    convert,
     error::Problem,
     events,
     media::Accept,
     params::{Force, IfMatch, Name, Params},
     resource::{self, Configure, Delete, Get, Item, List},
 };
-use crate::runtime::{MAX_TRIGGER_EVENTS, TriggerStatus};
+use crate::runtime::MAX_TRIGGER_EVENTS;
 use tidegate_core::{
     event::{TriggerConfig, template::Template, trigger::TriggerItem},
     job::TriggerName,
@@ -49,7 +50,7 @@ impl Item for TriggerItem {
 }
 
 /// A trigger with its status, as reads show it.
-impl Item for (TriggerItem, Option<(TriggerStatus, Timestamp)>) {
+impl Item for (TriggerItem, Option<TriggerStatus>) {
     type Name = TriggerName;
     type View = TriggerView<'static>;
 
@@ -64,7 +65,6 @@ impl Item for (TriggerItem, Option<(TriggerStatus, Timestamp)>) {
         now: Timestamp,
     ) -> Result<Self::View, Problem> {
         let (item, status) = self;
-        let status = status.map(|(status, since)| convert::trigger_status(status, since));
         Ok(TriggerView { status, ..item.view(name, accept, now)? })
     }
 }

@@ -130,8 +130,7 @@ impl Builder {
             workers: Arc::default(),
             lease_calls: LeaseCalls::default(),
             stored_workers: Mutex::default(),
-            trigger_statuses: TriggerStatuses::default(),
-            started_at,
+            trigger_statuses: TriggerStatuses::new(started_at),
             explanations: Mutex::default(),
             operations: Mutex::default(),
             traces: self.traces,
@@ -158,6 +157,7 @@ impl Builder {
         plugin_registry::recompile(&server).await?;
         server.load_capacities().await?;
         server.inner.load_history().await;
+        server.inner.load_trigger_statuses().await;
         server.inner.engine.load_running().await?;
         embedded::restart::CutPushes::find(&server).await?.resume(&server).await?;
         embedded::sweeper::spawn(&server.inner);

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{Inner, Server, TriggerStatus};
+use super::{Inner, Server};
 use crate::telemetry::metrics;
+use tidegate_api::TriggerStatus;
 use tidegate_core::{
     event::{Event, Trigger, TriggerConfig, trigger::TriggerItem},
     job::{Job, TriggerName, Version},
-    time::Timestamp,
 };
 use tidegate_engine::{
     Error,
@@ -57,7 +57,11 @@ impl Server {
         config: TriggerConfig,
         if_match: Option<u64>,
     ) -> Result<(TriggerItem, bool), Error> {
-        self.inner.engine.put_trigger(name, config, if_match).await
+        let put = self.inner.engine.put_trigger(name, config, if_match).await?;
+        if put.1 {
+            self.inner.forget_trigger_status(name).await;
+        }
+        Ok(put)
     }
 
     /// [`Self::put_trigger`], also over a stored trigger that cannot be read.
@@ -83,15 +87,10 @@ impl Server {
         self.inner.engine.trigger(name).await
     }
 
-    /// What a trigger did since the start of this process, with at most `most` events, and when the
-    /// start was. None on a serverless server, whose processes come and go.
-    pub fn trigger_status(
-        &self,
-        name: &TriggerName,
-        most: usize,
-    ) -> Option<(TriggerStatus, Timestamp)> {
-        let status = || self.inner.trigger_statuses.of(name, most);
-        (!self.inner.is_serverless()).then(|| (status(), self.inner.started_at))
+    /// What a trigger did, with at most `most` events. None on a serverless server, whose processes
+    /// come and go.
+    pub fn trigger_status(&self, name: &TriggerName, most: usize) -> Option<TriggerStatus> {
+        (!self.inner.is_serverless()).then(|| self.inner.trigger_statuses.of(name, most))
     }
 
     /// What a trigger would do about `event`, without doing it.
@@ -120,7 +119,7 @@ impl Server {
         Ok(catalog.triggers.iter().map(|(name, item)| (name.clone(), item.clone())).collect())
     }
 
-    /// Removes a trigger.
+    /// Removes a trigger, and what it did.
     ///
     /// # Errors
     ///
@@ -131,7 +130,7 @@ impl Server {
         if_match: Option<u64>,
     ) -> Result<(), Error> {
         self.inner.engine.delete_trigger(name, if_match).await?;
-        self.inner.trigger_statuses.forget(name);
+        self.inner.forget_trigger_status(name).await;
         Ok(())
     }
 

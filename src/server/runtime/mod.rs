@@ -72,8 +72,7 @@ pub use shadow::Comparison;
 pub use simulation::{Simulated, WhatIf};
 pub use tidegate_api::{Difference, PluginUser, ShadowDecision};
 pub use tokens::TokenRemoval;
-pub(crate) use trigger_status::MAX_EVENTS as MAX_TRIGGER_EVENTS;
-pub use trigger_status::{HandledEvent, TriggerStatus};
+pub(crate) use trigger_status::{MAX_EVENTS as MAX_TRIGGER_EVENTS, action_view};
 
 use crate::{
     auth::TokenItem,
@@ -140,9 +139,8 @@ pub(crate) struct Inner {
     lease_calls: lease_calls::LeaseCalls,
     /// The registered workers of a serverless deployment, and when they were read.
     stored_workers: Mutex<Option<(Timestamp, Arc<workers::Workers>)>>,
-    /// What the triggers did since the start.
+    /// What the triggers did.
     trigger_statuses: trigger_status::TriggerStatuses,
-    started_at: Timestamp,
     /// What the status of a queue said last, and when.
     explanations: Mutex<HashMap<QueueName, (Timestamp, Arc<QueueExplanation>)>>,
     /// The bulk operations under way.
@@ -254,6 +252,7 @@ impl Server {
         }
         if !self.inner.is_serverless() {
             self.inner.end_step(true).await;
+            self.inner.store_all_trigger_statuses().await;
         }
         self.inner.stopping.send_replace(StopPhase::Stopped);
     }

@@ -37,11 +37,13 @@ pub enum RecordKind {
     Log,
     /// A step of the history of queues and types.
     History,
+    /// What a trigger did, with its latest events.
+    Trigger,
 }
 
 impl RecordKind {
     /// Every kind.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Reply,
         Self::DeadLetter,
         Self::Worker,
@@ -50,6 +52,7 @@ impl RecordKind {
         Self::Audit,
         Self::Log,
         Self::History,
+        Self::Trigger,
     ];
 
     /// The kind's name in stores.
@@ -63,13 +66,17 @@ impl RecordKind {
             Self::Audit => "audit",
             Self::Log => "log",
             Self::History => "history",
+            Self::Trigger => "trigger",
         }
     }
 
     /// Whether its records are replaced again and again, and say nothing once they have expired. A
     /// store may then drop them by itself, without a time at which it does.
     pub fn is_transient(self) -> bool {
-        matches!(self, Self::Demand | Self::Worker | Self::Lease | Self::Log | Self::History)
+        matches!(
+            self,
+            Self::Demand | Self::Worker | Self::Lease | Self::Log | Self::History | Self::Trigger
+        )
     }
 
     /// The group of the record `name`: what is before the first dot, for a kind that has groups.

@@ -9,7 +9,7 @@ use std::{
 use tokio::task::JoinHandle;
 
 use crate::{
-    runtime::{Inner, StopPhase, audit, history, logs},
+    runtime::{Inner, StopPhase, audit, history, logs, trigger_status},
     telemetry::metrics,
 };
 use tidegate_core::{
@@ -64,6 +64,7 @@ struct Sweeper {
     replies_at: Timestamp,
     /// The cursor of the next page of pending replies.
     replies_after: Option<String>,
+    triggers_at: Timestamp,
     passes_at: Timestamp,
     /// The passes under way. They delay no sweep.
     passes: Option<JoinHandle<()>>,
@@ -92,6 +93,12 @@ impl Sweeper {
             }
             if let Err(error) = logs::drop_old_lines(&inner.engine).await {
                 tracing::warn!(%error, "old log lines were not removed");
+            }
+        }
+        if clock.now() >= self.triggers_at {
+            self.triggers_at = clock.now() + trigger_status::STORE_INTERVAL;
+            if let Err(error) = inner.store_trigger_statuses().await {
+                tracing::warn!(%error, "what triggers did was not stored; it is repeated");
             }
         }
         let is_free = self.passes.as_ref().is_none_or(JoinHandle::is_finished);
@@ -172,6 +179,9 @@ async fn make_passes(inner: Arc<Inner>) {
     }
     if let Err(error) = audit::drop_old_entries(&inner.engine).await {
         tracing::warn!(%error, "old audit entries were not removed");
+    }
+    if let Err(error) = inner.drop_old_trigger_statuses().await {
+        tracing::warn!(%error, "old statuses of triggers were not removed");
     }
 }
 
