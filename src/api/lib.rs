@@ -60,7 +60,8 @@ pub use filter::{FilterBody, Words};
 pub use history::{History, HistoryPoint, HistoryRange, Quantiles, Throughput};
 pub use job::{
     BatchBody, BatchJob, BatchResult, BatchView, Bodies, EntryView, FailureView, JobPage, JobView,
-    NewJobBody, OriginView, PatchBody, ReplayBody, RunningView, ShortView, without_query,
+    NewJobBody, OriginView, PatchBody, ReplayBody, RunningView, ShortView, SortedJobs,
+    without_query,
 };
 pub use lease::{
     BeatView, HeartbeatBody, LeaseBody, LeaseView, LeasesView, RegistrationBody, ReportBody,

@@ -7,10 +7,15 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use crate::client::{Client, Error, Request};
+use crate::{
+    SortedJobs,
+    client::{Client, Error, Request},
+};
 
 /// The field of a list of jobs with the ids of those that cannot be read.
 const UNREADABLE: &str = "unreadable";
+/// The field of a sorted list of jobs that says which were compared.
+const SORTED: &str = "sorted";
 /// Most items of one request.
 const MAX_PAGE_ITEMS: usize = 1000;
 
@@ -24,6 +29,8 @@ pub struct Page {
     pub items: Vec<Box<RawValue>>,
     /// The ids of jobs that cannot be read.
     pub unreadable: Vec<String>,
+    /// Which jobs were compared for a sorted list, in the latest page.
+    pub sorted: Option<SortedJobs>,
     /// Where the next page starts; `None` on the last.
     pub next_cursor: Option<String>,
 }
@@ -54,6 +61,7 @@ pub async fn collect<'a>(
             name: page.name,
             items: [all.items, page.items].concat(),
             unreadable: [all.unreadable, page.unreadable].concat(),
+            sorted: page.sorted,
             next_cursor: page.next_cursor,
         };
         if over || all.items.len() >= limit {
@@ -85,6 +93,9 @@ impl Serialize for Page {
         if !self.unreadable.is_empty() {
             map.serialize_entry(UNREADABLE, &self.unreadable)?;
         }
+        if let Some(sorted) = &self.sorted {
+            map.serialize_entry(SORTED, sorted)?;
+        }
         if let Some(cursor) = &self.next_cursor {
             map.serialize_entry("next_cursor", cursor)?;
         }
@@ -108,6 +119,9 @@ impl<'de> Deserialize<'de> for Page {
                             serde_json::from_str(value.get()).map_err(A::Error::custom)?;
                     } else if name == UNREADABLE {
                         page.unreadable =
+                            serde_json::from_str(value.get()).map_err(A::Error::custom)?;
+                    } else if name == SORTED {
+                        page.sorted =
                             serde_json::from_str(value.get()).map_err(A::Error::custom)?;
                     } else if value.get().starts_with('[') {
                         page.items = serde_json::from_str(value.get()).map_err(A::Error::custom)?;

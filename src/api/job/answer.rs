@@ -10,16 +10,29 @@ use crate::Problem;
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct JobPage<'a> {
     /// The jobs, newest first by creation; on AWS by when they were first due, from the present back,
-    /// and then those due later.
+    /// and then those due later. With `sort`, in that order.
     #[schema(value_type = Vec<JobView>)]
     pub jobs: Vec<JobView<'a>>,
     /// The ids of jobs that may belong to the list and cannot be read, at most 100: their records
     /// are damaged, or a newer release wrote them. `GET` of one says why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<String>,
+    /// With `sort`: which jobs were compared. Absent if the list has this order anyway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sorted: Option<SortedJobs>,
     /// Where the next page starts; absent on the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
+}
+
+/// The jobs that were compared for a page of a sorted list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct SortedJobs {
+    /// How many matching jobs were compared, at most 10,000: the first ones of the list without
+    /// `sort`.
+    pub compared: u64,
+    /// Whether these are all that match. If not, further conditions make the list whole.
+    pub complete: bool,
 }
 
 /// The outcome of each job of a batch, in order.

@@ -12,7 +12,7 @@ mod request;
 mod short;
 mod view;
 
-pub use answer::{BatchJob, BatchResult, BatchView, JobPage};
+pub use answer::{BatchJob, BatchResult, BatchView, JobPage, SortedJobs};
 pub use attempt::{EntryView, FailureView, RunningView};
 pub use origin::OriginView;
 pub use request::{BatchBody, NewJobBody, PatchBody, ReplayBody};

@@ -8,7 +8,7 @@ use tidegate_core::{
     job::{
         Attributes, Body, Encoding, Job, JobId, Payload, Phase, QueueName, TypeName,
         Value as AttributeValue,
-        lifecycle::{ResultBody, State, word},
+        lifecycle::{ResultBody, word},
         retry::Retry,
         spec::{KeepResult, Unique},
         unique::Merged,
@@ -222,10 +222,7 @@ impl<'a> JobView<'a> {
             due_at: job.due_at(),
             created_at: spec.created_at,
             started_at: life.started_at,
-            ended_at: match life.state {
-                State::Ended { at, .. } => Some(at),
-                _ => None,
-            },
+            ended_at: job.ended_at(),
             expires_at: spec.expires_at,
             data,
             data_bytes,

@@ -3,7 +3,7 @@
 use super::{filter::Filter, follow, warn_of_unreadable};
 use crate::cli::{Context, ExitCode, output, pages};
 use tidegate_api::JobView;
-use tidegate_core::time::Timestamp;
+use tidegate_core::{job::JobSort, time::Timestamp};
 
 /// The options of `tidegate jobs list`.
 #[derive(Debug, clap::Args)]
@@ -15,6 +15,10 @@ pub struct Args {
     /// as lines.
     #[arg(long, short)]
     follow: bool,
+    /// Sort the matching jobs, at most 10,000, by `created_at`, `run_at`, `started_at`, `ended_at`,
+    /// `duration`, `wait`, `attempt` or `priority`; after `-` the largest comes first.
+    #[arg(long, value_name = "FIELD", allow_hyphen_values = true, conflicts_with = "follow")]
+    sort: Option<JobSort>,
     #[command(flatten)]
     filter: Filter,
 }
@@ -29,7 +33,13 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     // One instant for all pages, so that they are pages of one list.
     let now = ctx.now();
     let page = pages::collect(
-        |client| args.filter.query(client.get(&["jobs"]), now),
+        |client| {
+            let request = args.filter.query(client.get(&["jobs"]), now);
+            match args.sort {
+                Some(sort) => request.query("sort", &sort.to_string()),
+                None => request,
+            }
+        },
         &client,
         args.limit as usize,
     )
@@ -47,6 +57,12 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         if page.next_cursor.is_some() {
             ctx.note(format_args!("there are more than {}; see --limit", args.limit));
         }
+    }
+    if let Some(sorted) = page.sorted.filter(|sorted| !sorted.complete) {
+        ctx.note(format_args!(
+            "sorted among {} matching jobs; there are more: add conditions",
+            sorted.compared
+        ));
     }
     warn_of_unreadable(&page.unreadable);
     if args.follow {
@@ -102,6 +118,19 @@ mod tests {
             &jobs,
             Timestamp::from_millis(1_000_000_000_000)
         ));
+    }
+
+    #[tokio::test]
+    async fn a_sorted_list_notes_that_it_is_not_whole() {
+        let server = FakeServer::answering(|_| {
+            let jobs = [sample::job(json!({}))];
+            (200, json!({"jobs": jobs, "sorted": {"compared": 10_000, "complete": false}}))
+        })
+        .await;
+        let (code, out) = server.run(&["jobs", "list", "--sort", "-duration", "--json"]).await;
+        assert_eq!(code, ExitCode::Ok);
+        assert!(out.contains(r#""sorted":{"compared":10000,"complete":false}"#), "{out}");
+        assert_eq!(server.seen()[0].line(), "GET /v1/jobs?sort=-duration&limit=100");
     }
 
     #[tokio::test]

@@ -4,7 +4,7 @@
 //! [`retry`] (the wait before another attempt), [`unique`] (requests with one key), [`origin`] (what
 //! made it), [`payload`] and [`transcode`] (its data), [`extract`] (the attributes in its data),
 //! [`name`] (names and ids), [`phase`], `times` and [`error_pattern`] (what is derived when it is
-//! read), [`trace`] (its trace context).
+//! read), [`sort`] (the order of a list), [`trace`] (its trace context).
 
 pub mod end_notice;
 pub mod error_pattern;
@@ -16,6 +16,7 @@ pub mod origin;
 pub mod payload;
 pub mod phase;
 pub mod retry;
+pub mod sort;
 pub mod spec;
 mod times;
 pub mod trace;
@@ -36,6 +37,7 @@ pub use options::JobOptions;
 pub use origin::Origin;
 pub use payload::{Body, Encoding, Payload};
 pub use phase::Phase;
+pub use sort::JobSort;
 pub use spec::{Attributes, Spec, Value};
 pub use trace::TraceContext;
 

@@ -36,19 +36,23 @@ impl Job {
         life.first_due_at.or(of_first_attempt).unwrap_or_else(|| self.run_at())
     }
 
+    /// When it ended; none if it has not.
+    pub fn ended_at(&self) -> Option<Timestamp> {
+        match self.life.state {
+            State::Ended { at, .. } => Some(at),
+            _ => None,
+        }
+    }
+
     /// When its latest error came; none if it has none.
     pub fn failed_at(&self) -> Option<Timestamp> {
         let error = self.life.error.as_ref()?;
         let failed = self.life.history.iter().rev().find(|entry| entry.error.is_some());
         let of_attempt = failed.filter(|entry| entry.error.as_ref() == Some(error));
-        let ended_at = match self.life.state {
-            State::Ended { at, .. } => Some(at),
-            _ => None,
-        };
         // A deadline ends a job between two attempts, with an error of its own. The message of an old
         // attempt may have been dropped.
         let at = |entry: &AttemptRecord| entry.ended_at;
-        of_attempt.map(at).or(ended_at).or(failed.map(at))
+        of_attempt.map(at).or(self.ended_at()).or(failed.map(at))
     }
 
     /// How long the running attempt had waited when it started; see [`Job::waits`].

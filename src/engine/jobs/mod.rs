@@ -21,5 +21,6 @@ pub mod replay;
 pub mod report;
 mod resend;
 pub(crate) mod running;
+pub mod sorted;
 pub mod sweep;
 pub mod unclaimed;

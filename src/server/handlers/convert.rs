@@ -5,6 +5,7 @@ use tidegate_api as api;
 use tidegate_core::job::TypeName;
 use tidegate_engine::{
     events::{dead_letters, ingest},
+    jobs::sorted::Compared,
     request,
 };
 
@@ -229,6 +230,12 @@ pub fn error_group(from: request::ErrorGroup) -> api::ErrorGroup {
 fn skipped_job(from: request::SkippedJob) -> api::SkippedJob {
     let request::SkippedJob { id, reason, holder } = from;
     api::SkippedJob { id, reason, holder }
+}
+
+/// The jobs that were compared for a sorted list.
+pub fn compared(from: Compared) -> api::SortedJobs {
+    let Compared { jobs, is_complete } = from;
+    api::SortedJobs { compared: jobs, complete: is_complete }
 }
 
 /// The outcome of an event.

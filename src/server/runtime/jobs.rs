@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::{Server, lease::outcome_unknown};
 use tidegate_core::{
-    job::{Job, JobId, Payload, QueueName, TraceContext, TypeName},
+    job::{Job, JobId, JobSort, Payload, QueueName, TraceContext, TypeName},
     port::{
         job_filter::TimeRange,
         job_store::{ListPage, ListQuery, StoredJob},
@@ -13,6 +13,7 @@ use tidegate_core::{
 };
 use tidegate_engine::{
     Error, fault,
+    jobs::sorted::SortedPage,
     request::{
         Cancelled, Enqueued, ErrorPage, Explanation, Heartbeat, HeartbeatAnswer, JobPatch,
         JobResult, NewJob, Replay, ReplayWith, Report,
@@ -85,6 +86,17 @@ impl Server {
     /// The store's.
     pub async fn list(&self, query: &ListQuery) -> Result<ListPage, Error> {
         self.inner.engine.list(query).await
+    }
+
+    /// A page of jobs in the order `sort`; see [`Engine::list_sorted`].
+    ///
+    /// # Errors
+    ///
+    /// 400 for a cursor of another list; the store's.
+    ///
+    /// [`Engine::list_sorted`]: tidegate_engine::Engine::list_sorted
+    pub async fn list_sorted(&self, query: &ListQuery, sort: JobSort) -> Result<SortedPage, Error> {
+        self.inner.engine.list_sorted(query, sort).await
     }
 
     /// The latest errors, of the time `at`, of jobs, counted in groups; see [`Engine::errors`].

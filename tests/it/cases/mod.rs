@@ -27,5 +27,6 @@ mod replays;
 mod replies;
 mod retries;
 mod schedules;
+mod sorted;
 mod throttle;
 mod unclaimed;

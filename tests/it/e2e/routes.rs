@@ -206,6 +206,12 @@ impl Tour<'_> {
         assert_eq!((&replayed["replay_of"], &replayed["priority"]), (&json!(own), &json!(3)));
         let listed = self.ask(M::GET, "/v1/jobs", &["?type=", kind], none.clone(), 200).await;
         assert_eq!(listed["jobs"].as_array().unwrap().len(), 4);
+        let query = ["?sort=-priority&limit=1&type=", kind];
+        let sorted = self.ask(M::GET, "/v1/jobs", &query, none.clone(), 200).await;
+        assert_eq!(sorted["sorted"], json!({"compared": 4, "complete": true}));
+        let of = |job: &Value| job["priority"].as_i64();
+        let largest = listed["jobs"].as_array().unwrap().iter().filter_map(of).max();
+        assert_eq!((of(&sorted["jobs"][0]), &sorted["jobs"][1]), (largest, &json!(null)));
 
         let worker = &*format!("w-{tag}");
         assert_eq!(

@@ -23,11 +23,11 @@ use super::super::{
 };
 use crate::auth::Bounds;
 use tidegate_core::{
-    job::{JobId, Outcome, Payload, TypeName, lifecycle::word},
+    job::{JobId, JobSort, Outcome, Payload, TypeName, lifecycle::word},
     port::job_store::ListQuery,
     time::Seconds,
 };
-use tidegate_engine::request::JobResult;
+use tidegate_engine::{jobs::sorted::SortedPage, request::JobResult};
 
 /// How long a request for a result or for log lines may wait.
 pub(in super::super) const MAX_WAIT: Seconds = Seconds::new(60);
@@ -108,6 +108,11 @@ pub(crate) async fn by_type_and_id(
 /// Several words of a condition are separated by commas. A value in the data is written
 /// `data[/user/id]=7`, an attribute `attribute[region]=eu`.
 ///
+/// With `sort` the matching jobs are compared, at most the first 10,000 of the list in its own order,
+/// with `data` those of 2000 bodies; `sorted` in the answer says whether these were all. Jobs without
+/// the value come last, and of equal values the newest comes first. Later pages leave out jobs that
+/// were accepted after the first page. Each page reads as much as the first one.
+///
 /// A page reads a bounded number of jobs, so a short or empty page can still have a `next_cursor`;
 /// with `data` it reads at most 2000 bodies, and no more after 64 MiB. A token with bounds sees only the
 /// jobs within them, and no `unreadable`. Bodies over 1 KiB are left out. The server's own jobs, which
@@ -121,6 +126,12 @@ pub(crate) async fn by_type_and_id(
             description = "Maximum number of jobs on the page, 1 to 1000 (default 100)",
         ),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the previous page"),
+        (
+            "sort" = Option<String>, Query,
+            description = "`created_at`, `run_at`, `started_at`, `ended_at`, `duration` (of the \
+                latest attempt), `wait` (before it), `attempt` or `priority`; after `-` the \
+                largest comes first. A `cursor` needs the `sort` of its page",
+        ),
     ),
     responses((status = 200, description = "A page", body = JobPage)),
     security(("bearer" = ["read"]), ("basic" = ["read"])),
@@ -129,12 +140,16 @@ pub async fn list(
     State(api): State<Api>,
     accept: Accept,
     caller: Within<Read>,
-    params: Params,
+    mut params: Params,
 ) -> HandlerResult {
     let now = api.server.now();
     let bounds = caller.bounds();
+    let sort = params.one::<JobSort>("sort")?;
     let query = within(params.jobs(now)?, bounds)?;
-    let mut page = api.server.list(&query).await?;
+    let SortedPage { mut page, compared } = match sort {
+        None => SortedPage { page: api.server.list(&query).await?, compared: None },
+        Some(sort) => api.server.list_sorted(&query, sort).await?,
+    };
     if !bounds.is_everything() {
         // The queue and the type of a job that cannot be read are not known.
         page.unreadable.clear();
@@ -142,7 +157,9 @@ pub async fn list(
     let jobs =
         page.jobs.iter().map(|job| JobView::new(job, now, accept.0, Bodies::Small)).collect();
     let unreadable = page.unreadable.into_iter().map(|job| job.id).collect();
-    Ok(accept.ok(JobPage { jobs, unreadable, next_cursor: page.next_cursor }).into_response())
+    let sorted = compared.map(convert::compared);
+    let next_cursor = page.next_cursor;
+    Ok(accept.ok(JobPage { jobs, unreadable, sorted, next_cursor }).into_response())
 }
 
 /// The query for the jobs that a caller with these bounds may see.
