@@ -1,4 +1,4 @@
-//! The recent history of a queue, or of a type in its queue.
+//! The recent history of a queue, of a type in its queue, or of a worker.
 
 use std::str::FromStr;
 
@@ -92,6 +92,33 @@ pub struct HistoryPoint {
     /// The `concurrency` of the queue, or of the type, at the end of the step, if it had jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
+}
+
+/// The last hour or the last day of a worker, in steps. It counts attempts: a job that fails at one
+/// worker and succeeds at another counts at both.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct WorkerHistory {
+    /// How long a step is: of the hour 10, of the day 300.
+    pub step_seconds: u32,
+    /// When the oldest recorded step of any worker began. The history is shorter than its range
+    /// after the first start, and while very many workers are active.
+    pub from: Option<Timestamp>,
+    /// The steps, oldest first. One in which nothing ended, and after which as many jobs ran as
+    /// before it, is left out.
+    pub points: Vec<WorkerHistoryPoint>,
+}
+
+/// One step of a worker's history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct WorkerHistoryPoint {
+    /// When the step began.
+    pub at: Timestamp,
+    /// Attempts that ended, in whatever way.
+    pub finished: u64,
+    /// Attempts that failed, also by a timeout or by the end of their lease.
+    pub failed: u64,
+    /// Jobs that ran there at the end of the step.
+    pub running: u64,
 }
 
 /// Quantiles, within 5 %. Those of a day are estimates from the quantiles of shorter steps.

@@ -57,7 +57,9 @@ pub use explanation::{
     Explanation, HeldBy, HeldJobs, QueueExplanation, TypeUse, TypeWorkers, WorkerStatus,
 };
 pub use filter::{FilterBody, Words};
-pub use history::{History, HistoryPoint, HistoryRange, Quantiles, Throughput};
+pub use history::{
+    History, HistoryPoint, HistoryRange, Quantiles, Throughput, WorkerHistory, WorkerHistoryPoint,
+};
 pub use job::{
     BatchBody, BatchJob, BatchResult, BatchView, Bodies, EntryView, FailureView, JobPage, JobView,
     NewJobBody, OriginView, PatchBody, ReplayBody, RunningView, ShortView, SortedJobs,

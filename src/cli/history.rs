@@ -1,15 +1,21 @@
-//! The history of a queue or a job type.
+//! The history of a queue, a job type or a worker.
 
 use std::time::Duration;
 
-use super::{Context, ExitCode, client::Client, output};
-use tidegate_api::{History, HistoryPoint, HistoryRange, Quantiles};
+use super::{
+    Context, ExitCode,
+    client::{ApiResponse, Client},
+    output,
+};
+use tidegate_api::{
+    History, HistoryPoint, HistoryRange, Quantiles, WorkerHistory, WorkerHistoryPoint,
+};
 use tidegate_core::time::Timestamp;
 
 /// Steps of the table, the latest ones.
 const SHOWN: usize = 30;
 
-/// A queue or a job type, and how far back its history goes.
+/// A queue, a job type or a worker, and how far back its history goes.
 #[derive(Debug, clap::Args)]
 pub struct Show {
     /// The name.
@@ -28,6 +34,42 @@ enum Range {
     Day,
 }
 
+/// Requests the history of an item below `kind`. With `--json` it is printed, and there is no answer.
+async fn request(
+    client: &Client,
+    kind: &str,
+    Show { name, range }: &Show,
+    ctx: &Context,
+) -> anyhow::Result<Option<ApiResponse>> {
+    let request = client.get(&[kind, name, "history"]);
+    let request = match range {
+        Range::Hour => request,
+        Range::Day => request.query("range", HistoryRange::Day.as_str()),
+    };
+    let answer = request.send().await?;
+    if !ctx.json() {
+        return Ok(Some(answer));
+    }
+    ctx.print_body(&answer.body)?;
+    Ok(None)
+}
+
+/// Prints the latest steps as a table.
+fn print_steps<P>(
+    points: &[P],
+    table: impl FnOnce(&[P]) -> String,
+    ctx: &Context,
+) -> anyhow::Result<()> {
+    if !points.is_empty() {
+        let hidden = points.len().saturating_sub(SHOWN);
+        ctx.print_tables(table(&points[hidden..]))?;
+        if hidden > 0 {
+            ctx.note(format_args!("{hidden} earlier steps; see --json"));
+        }
+    }
+    Ok(())
+}
+
 /// Prints the history of an item below `kind`.
 ///
 /// # Errors
@@ -36,27 +78,45 @@ enum Range {
 pub async fn show(
     client: &Client,
     kind: &str,
-    Show { name, range }: &Show,
+    show: &Show,
     ctx: &Context,
 ) -> anyhow::Result<ExitCode> {
-    let request = client.get(&[kind, name, "history"]);
-    let request = match range {
-        Range::Hour => request,
-        Range::Day => request.query("range", HistoryRange::Day.as_str()),
-    };
-    let answer = request.send().await?;
-    if ctx.json() {
-        ctx.print_body(&answer.body)?;
-        return Ok(ExitCode::Ok);
+    if let Some(answer) = request(client, kind, show, ctx).await? {
+        let history: History = answer.read()?;
+        ctx.print(summary(&history))?;
+        print_steps(&history.points, |points| table(ctx.look, points, ctx.now()), ctx)?;
     }
-    let history: History = answer.read()?;
-    ctx.print(summary(&history))?;
-    if !history.points.is_empty() {
-        let hidden = history.points.len().saturating_sub(SHOWN);
-        ctx.print_tables(table(ctx.look, &history.points[hidden..], ctx.now()))?;
-        if hidden > 0 {
-            ctx.note(format_args!("{hidden} earlier steps; see --json"));
-        }
+    Ok(ExitCode::Ok)
+}
+
+/// Prints the history of a worker.
+///
+/// # Errors
+///
+/// There is no such worker, the server keeps no history of workers, or it is unreachable or rejects
+/// the request.
+pub async fn show_worker(client: &Client, show: &Show, ctx: &Context) -> anyhow::Result<ExitCode> {
+    if let Some(answer) = request(client, "workers", show, ctx).await? {
+        let history: WorkerHistory = answer.read()?;
+        let sum = |count: fn(&_) -> u64| history.points.iter().map(count).sum::<u64>();
+        ctx.print(format!(
+            "{} attempts ended, {} failed in the last {}",
+            sum(|point: &WorkerHistoryPoint| point.finished),
+            sum(|point| point.failed),
+            match show.range {
+                Range::Hour => HistoryRange::Hour.as_str(),
+                Range::Day => HistoryRange::Day.as_str(),
+            },
+        ))?;
+        let rows = |points: &[WorkerHistoryPoint]| {
+            let row = |point: &WorkerHistoryPoint| {
+                let numbers = [point.finished, point.failed, point.running];
+                let [finished, failed, running] = numbers.map(|number| number.to_string());
+                [output::when(point.at, ctx.now()), finished, failed, running]
+            };
+            output::table(ctx.look, ["step", "out", "failed", "running"], points.iter().map(row))
+        };
+        print_steps(&history.points, rows, ctx)?;
     }
     Ok(ExitCode::Ok)
 }
@@ -159,5 +219,26 @@ mod tests {
             seen,
             ["GET /v1/queues/mail/history", "GET /v1/job-types/letter/history?range=day",]
         );
+    }
+
+    #[tokio::test]
+    async fn the_history_of_a_worker_counts_attempts() {
+        let point = |second: u32, finished: u32, failed: u32| {
+            json!({
+                "at": format!("2001-09-09T01:46:{second:02}Z"),
+                "finished": finished, "failed": failed, "running": 3,
+            })
+        };
+        let body = json!({
+            "step_seconds": 10, "from": "2001-09-09T01:46:00Z",
+            "points": [point(0, 4, 1), point(10, 7, 0)],
+        });
+        let server = FakeServer::answering(move |_| (200, body.clone())).await;
+        let (code, out) = server.run(&["workers", "history", "host-1", "--range", "day"]).await;
+        assert_eq!(code, ExitCode::Ok);
+        assert!(out.starts_with("11 attempts ended, 1 failed in the last day\n"), "{out}");
+        let rows: Vec<_> = out.lines().skip(1).filter(|line| line.contains('3')).collect();
+        assert_eq!(rows.len(), 2, "{out}");
+        assert_eq!(server.seen()[0].line(), "GET /v1/workers/host-1/history?range=day");
     }
 }

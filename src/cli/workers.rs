@@ -1,9 +1,9 @@
-//! `tidegate workers`: lists, drains, stops and removes pull workers.
+//! `tidegate workers`: lists pull workers and their history, drains, stops and removes them.
 
 use clap::Subcommand;
 
 use super::{
-    Context, ExitCode,
+    Context, ExitCode, history,
     output::{self, OutputStyle},
     pages,
     safe::line,
@@ -26,6 +26,8 @@ pub enum Command {
     /// Workers of `tidegate work` and of the client libraries obey. What started the process may
     /// start it again.
     Stop(Name),
+    /// Show the attempts that ended at a worker, and what runs there, in steps.
+    History(history::Show),
     /// Remove a worker that is gone from the list, and end its drain.
     Remove(Name),
 }
@@ -49,6 +51,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
             }
             return Ok(ExitCode::Ok);
         }
+        Command::History(show) => return history::show_worker(&client, &show, ctx).await,
         Command::Drain(Name { name }) => {
             (post(&name, "drain").await?, format!("{} gets no more jobs", line(&name)))
         }

@@ -199,6 +199,8 @@ error_codes! {
     SimulationsNotSupported = 501 "simulations_not_supported",
     /// The deployment mode keeps no connections for streams.
     StreamsNotSupported = 501 "streams_not_supported",
+    /// The deployment mode keeps no history of workers.
+    WorkerHistoryNotSupported = 501 "worker_history_not_supported",
     /// Another simulation runs; there is one at a time.
     SimulationRunning = 503 "simulation_running",
     /// There are as many readers of streams as there may be.

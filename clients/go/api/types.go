@@ -1111,10 +1111,12 @@ type JobOrigin struct {
 // JobPage: A page of jobs.
 type JobPage struct {
 	// The jobs, newest first by creation; on AWS by when they were first due, from the present back,
-	// and then those due later.
+	// and then those due later. With `sort`, in that order.
 	Jobs []Job `json:"jobs"`
 	// Where the next page starts; absent on the last.
 	NextCursor *string `json:"next_cursor,omitempty"`
+	// With `sort`: which jobs were compared. Absent if the list has this order anyway.
+	Sorted *SortedJobs `json:"sorted,omitempty"`
 	// The ids of jobs that may belong to the list and cannot be read, at most 100: their records are
 	// damaged, or a newer release wrote them. `GET` of one says why.
 	Unreadable []string `json:"unreadable,omitempty"`
@@ -2804,6 +2806,14 @@ type SnsTarget struct {
 	TopicARN string `json:"topic_arn"`
 }
 
+// SortedJobs: The jobs that were compared for a page of a sorted list.
+type SortedJobs struct {
+	// How many matching jobs were compared, at most 10,000: the first ones of the list without `sort`.
+	Compared int64 `json:"compared"`
+	// Whether these are all that match. If not, further conditions make the list whole.
+	Complete bool `json:"complete"`
+}
+
 // SqsTarget: A queue of SQS. In a FIFO queue the job's id is the message group, and repeats of one
 // attempt are one message.
 type SqsTarget struct {
@@ -2928,7 +2938,7 @@ type Trigger struct {
 	JobTypes []string `json:"job_types,omitempty"`
 	// Its name.
 	Name string `json:"name"`
-	// What it did since the server started. Null on AWS, and in answers to changes.
+	// What it did, over restarts. Null on AWS, and in answers to changes.
 	Status *TriggerStatus `json:"status,omitempty"`
 	// Raised by every change; the `ETag` contains it.
 	Version int64 `json:"version"`
@@ -3031,7 +3041,7 @@ type TriggerPage struct {
 	Triggers []Trigger `json:"triggers"`
 }
 
-// TriggerStatus: What a trigger did since the server started, for as long as the process runs.
+// TriggerStatus: What a trigger did. It is kept for 30 days after the latest event, over restarts.
 type TriggerStatus struct {
 	// How many became dead letters.
 	DeadLetters int64 `json:"dead_letters"`
@@ -3042,8 +3052,9 @@ type TriggerStatus struct {
 	// How many events matched the trigger since then.
 	Matched int64 `json:"matched"`
 	// The latest events that matched, the newest first: at most 20, or as many as were requested.
+	// Those of the last seconds before a crash are missing.
 	Recent []any `json:"recent"`
-	// When the server started.
+	// Since when it is recorded: a start of the server.
 	Since string `json:"since"`
 }
 
@@ -3275,6 +3286,31 @@ type WorkerChange struct {
 	Change string `json:"change"`
 	// The worker.
 	Worker string `json:"worker"`
+}
+
+// WorkerHistory: The last hour or the last day of a worker, in steps. It counts attempts: a job
+// that fails at one worker and succeeds at another counts at both.
+type WorkerHistory struct {
+	// When the oldest recorded step of any worker began. The history is shorter than its range after
+	// the first start, and while very many workers are active.
+	From *string `json:"from,omitempty"`
+	// The steps, oldest first. One in which nothing ended, and after which as many jobs ran as before
+	// it, is left out.
+	Points []WorkerHistoryPoint `json:"points"`
+	// How long a step is: of the hour 10, of the day 300.
+	StepSeconds int64 `json:"step_seconds"`
+}
+
+// WorkerHistoryPoint: One step of a worker's history.
+type WorkerHistoryPoint struct {
+	// When the step began.
+	At string `json:"at"`
+	// Attempts that failed, also by a timeout or by the end of their lease.
+	Failed int64 `json:"failed"`
+	// Attempts that ended, in whatever way.
+	Finished int64 `json:"finished"`
+	// Jobs that ran there at the end of the step.
+	Running int64 `json:"running"`
 }
 
 // WorkerPage: A page of workers.

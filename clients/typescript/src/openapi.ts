@@ -336,6 +336,11 @@ export interface paths {
          *     Several words of a condition are separated by commas. A value in the data is written
          *     `data[/user/id]=7`, an attribute `attribute[region]=eu`.
          *
+         *     With `sort` the matching jobs are compared, at most the first 10,000 of the list in its own order,
+         *     with `data` those of 2000 bodies; `sorted` in the answer says whether these were all. Jobs without
+         *     the value come last, and of equal values the newest comes first. Later pages leave out jobs that
+         *     were accepted after the first page. Each page reads as much as the first one.
+         *
          *     A page reads a bounded number of jobs, so a short or empty page can still have a `next_cursor`;
          *     with `data` it reads at most 2000 bodies, and no more after 64 MiB. A token with bounds sees only the
          *     jobs within them, and no `unreadable`. Bodies over 1 KiB are left out. The server's own jobs, which
@@ -1367,6 +1372,29 @@ export interface paths {
          *     the worker or the server.
          */
         post: operations["drain_worker"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/workers/{worker}/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The last hour or the last day of a worker in steps: attempts that ended, that failed, and jobs
+         *     that run.
+         * @description A worker that has left has its history until that is over. At most 400 workers of a step are
+         *     recorded, and of many active workers only the latest steps are kept. A serverless deployment
+         *     answers 501 `worker_history_not_supported`.
+         */
+        get: operations["get_worker_history"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -2652,11 +2680,13 @@ export interface components {
         JobPage: {
             /**
              * @description The jobs, newest first by creation; on AWS by when they were first due, from the present back,
-             *     and then those due later.
+             *     and then those due later. With `sort`, in that order.
              */
             jobs: components["schemas"]["Job"][];
             /** @description Where the next page starts; absent on the last. */
             next_cursor?: string | null;
+            /** @description With `sort`: which jobs were compared. Absent if the list has this order anyway. */
+            sorted?: components["schemas"]["SortedJobs"] | null;
             /**
              * @description The ids of jobs that may belong to the list and cannot be read, at most 100: their records
              *     are damaged, or a newer release wrote them. `GET` of one says why.
@@ -4799,6 +4829,17 @@ export interface components {
             /** @description Its ARN, at most 2048 bytes. */
             topic_arn: string;
         };
+        /** @description The jobs that were compared for a page of a sorted list. */
+        SortedJobs: {
+            /**
+             * Format: int64
+             * @description How many matching jobs were compared, at most 10,000: the first ones of the list without
+             *     `sort`.
+             */
+            compared: number;
+            /** @description Whether these are all that match. If not, further conditions make the list whole. */
+            complete: boolean;
+        };
         /**
          * @description A queue of SQS. In a FIFO queue the job's id is the message group, and repeats of one attempt
          *     are one message.
@@ -4941,7 +4982,7 @@ export interface components {
             job_types?: string[];
             /** @description Its name. */
             name: string;
-            /** @description What it did since the server started. Null on AWS, and in answers to changes. */
+            /** @description What it did, over restarts. Null on AWS, and in answers to changes. */
             status?: components["schemas"]["TriggerStatus"] | null;
             /**
              * Format: int64
@@ -5057,7 +5098,7 @@ export interface components {
             /** @description The triggers, by name. */
             triggers: components["schemas"]["Trigger"][];
         };
-        /** @description What a trigger did since the server started, for as long as the process runs. */
+        /** @description What a trigger did. It is kept for 30 days after the latest event, over restarts. */
         TriggerStatus: {
             /**
              * Format: int64
@@ -5076,9 +5117,12 @@ export interface components {
              * @description How many events matched the trigger since then.
              */
             matched: number;
-            /** @description The latest events that matched, the newest first: at most 20, or as many as were requested. */
+            /**
+             * @description The latest events that matched, the newest first: at most 20, or as many as were requested.
+             *     Those of the last seconds before a crash are missing.
+             */
             recent: components["schemas"]["HandledEvent"][];
-            /** @description When the server started. */
+            /** @description Since when it is recorded: a start of the server. */
             since: components["schemas"]["Timestamp"];
         };
         /** @description What a trigger would do about an event. */
@@ -5391,6 +5435,47 @@ export interface components {
             change: string;
             /** @description The worker. */
             worker: string;
+        };
+        /**
+         * @description The last hour or the last day of a worker, in steps. It counts attempts: a job that fails at one
+         *     worker and succeeds at another counts at both.
+         */
+        WorkerHistory: {
+            /**
+             * @description When the oldest recorded step of any worker began. The history is shorter than its range
+             *     after the first start, and while very many workers are active.
+             */
+            from?: components["schemas"]["Timestamp"] | null;
+            /**
+             * @description The steps, oldest first. One in which nothing ended, and after which as many jobs ran as
+             *     before it, is left out.
+             */
+            points: components["schemas"]["WorkerHistoryPoint"][];
+            /**
+             * Format: int64
+             * @description How long a step is: of the hour 10, of the day 300.
+             */
+            step_seconds: number;
+        };
+        /** @description One step of a worker's history. */
+        WorkerHistoryPoint: {
+            /** @description When the step began. */
+            at: components["schemas"]["Timestamp"];
+            /**
+             * Format: int64
+             * @description Attempts that failed, also by a timeout or by the end of their lease.
+             */
+            failed: number;
+            /**
+             * Format: int64
+             * @description Attempts that ended, in whatever way.
+             */
+            finished: number;
+            /**
+             * Format: int64
+             * @description Jobs that ran there at the end of the step.
+             */
+            running: number;
         };
         /** @description A page of workers. */
         WorkerPage: {
@@ -8442,6 +8527,8 @@ export interface operations {
                 limit?: number;
                 /** @description `next_cursor` of the previous page */
                 cursor?: string;
+                /** @description `created_at`, `run_at`, `started_at`, `ended_at`, `duration` (of the latest attempt), `wait` (before it), `attempt` or `priority`; after `-` the largest comes first. A `cursor` needs the `sort` of its page */
+                sort?: string;
             };
             header?: never;
             path?: never;
@@ -18421,6 +18508,153 @@ export interface operations {
             };
             /** @description `internal` */
             500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unavailable`: try again after `Retry-After` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_worker_history: {
+        parameters: {
+            query?: {
+                /** @description How far back, `hour` (default) or `day` */
+                range?: components["schemas"]["HistoryRange"];
+            };
+            header?: never;
+            path: {
+                /** @description The worker's name */
+                worker: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Its steps */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WorkerHistory"];
+                    "application/msgpack": components["schemas"]["WorkerHistory"];
+                };
+            };
+            /** @description `invalid_request`, `invalid_header`, `invalid_path`, `invalid_field`, `unknown_field`, `unknown_parameter`, `invalid_body`, `nesting_too_deep`, and codes of single fields; `field` names the field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `forbidden`: the token lacks the scope, or does not concern the queue or type; `cross_site`, `host_not_allowed`, `insecure_request` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `worker_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_acceptable`: neither JSON nor MessagePack is accepted */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `response_too_large`: a function answers with 4.7 MB at most; request fewer at a time */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported_media_type` */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `headers_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `worker_history_not_supported` */
+            501: {
                 headers: {
                     [name: string]: unknown;
                 };

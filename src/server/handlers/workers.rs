@@ -1,7 +1,8 @@
 //! Pull workers: listed, registered with a capacity, drained, deleted.
 
 use axum::{extract::State, http::StatusCode, response::IntoResponse};
-use tidegate_api::{RegistrationBody, Worker, WorkerPage};
+use tidegate_api::{HistoryRange, RegistrationBody, Worker, WorkerHistory, WorkerPage};
+use tidegate_core::error_code::ErrorCode;
 use tidegate_engine::request::Registration;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -45,6 +46,45 @@ async fn list(
     let (workers, next_cursor) = request.page(named);
     let workers = workers.into_iter().map(|(_, worker)| convert::worker(worker)).collect();
     Ok(accept.ok(WorkerPage { workers, next_cursor }).into_response())
+}
+
+/// The last hour or the last day of a worker in steps: attempts that ended, that failed, and jobs
+/// that run.
+///
+/// A worker that has left has its history until that is over. At most 400 workers of a step are
+/// recorded, and of many active workers only the latest steps are kept. A serverless deployment
+/// answers 501 `worker_history_not_supported`.
+#[utoipa::path(
+    get, path = "/v1/workers/{worker}/history", operation_id = "get_worker_history",
+    tag = "workers",
+    params(
+        ("worker" = String, Path, description = "The worker's name"),
+        (
+            "range" = Option<HistoryRange>, Query,
+            description = "How far back, `hour` (default) or `day`",
+        ),
+    ),
+    responses(
+        (status = 200, description = "Its steps", body = WorkerHistory),
+        (status = 404, description = "`worker_not_found`"),
+        (status = 501, description = "`worker_history_not_supported`"),
+    ),
+    security(("bearer" = ["read"]), ("basic" = ["read"])),
+)]
+async fn history(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Read>,
+    Name(name): Name<String>,
+    mut params: Params,
+) -> HandlerResult {
+    let range = params.one::<HistoryRange>("range")?.unwrap_or_default();
+    params.done()?;
+    if api.server.is_serverless() {
+        let detail = "a function does not know what the others run";
+        return Err(Problem::new(ErrorCode::WorkerHistoryNotSupported, detail));
+    }
+    Ok(accept.ok(api.server.worker_history(&name, range).await?).into_response())
 }
 
 /// Register a worker, or renew or change its registration.
@@ -179,6 +219,7 @@ pub fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(list))
         .routes(routes!(register, forget))
+        .routes(routes!(history))
         .routes(routes!(drain))
         .routes(routes!(stop))
         .routes(routes!(undrain))

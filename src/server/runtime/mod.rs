@@ -333,6 +333,7 @@ impl Inner {
 
     /// Records the end of an attempt or a wait that had no report.
     fn on_attempt_finished(&self, job: &Job) {
+        self.count_attempt_without_report(job);
         if let Some(traces) = &self.traces {
             traces.over(job);
         }

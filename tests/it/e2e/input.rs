@@ -340,6 +340,7 @@ async fn other_requests_with_a_wrong_field_are_refused_by_name() {
         ("GET", "/v1/jobs?cursor=zzz", Value::Null, "invalid_field", "cursor"),
         ("GET", "/v1/jobs?sort=size", Value::Null, "invalid_field", "sort"),
         ("GET", "/v1/jobs?sort=wait&cursor=1_1", Value::Null, "invalid_field", "cursor"),
+        ("GET", "/v1/workers/w/history?range=week", Value::Null, "invalid_field", "range"),
         ("GET", "/v1/queues?sort=name", Value::Null, "unknown_parameter", "sort"),
         ("GET", &format!("{job}/result?wait=61"), Value::Null, "invalid_field", "wait"),
         ("DELETE", &format!("{job}?force=maybe"), Value::Null, "invalid_field", "force"),

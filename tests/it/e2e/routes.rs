@@ -246,6 +246,9 @@ impl Tour<'_> {
                 .any(|listed| listed["name"] == worker && listed["running"] == 3),
             "{listed}"
         );
+        let history =
+            self.ask(M::GET, "/v1/workers/{worker}/history", &[worker], none.clone(), 200).await;
+        assert_eq!(history["step_seconds"], 10, "{history}");
         self.ask(M::DELETE, "/v1/workers/{worker}", &[worker], none.clone(), 204).await;
         let beat = json!({"attempt": 1, "progress": 40, "note": "halfway"});
         assert_eq!(

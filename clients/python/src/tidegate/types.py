@@ -1059,10 +1059,12 @@ class JobPage(TypedDict):
     """A page of jobs."""
     jobs: list[Job]
     """The jobs, newest first by creation; on AWS by when they were first due, from the present
-    back, and then those due later.
+    back, and then those due later. With `sort`, in that order.
     """
     next_cursor: NotRequired[str | None]
     """Where the next page starts; absent on the last."""
+    sorted: NotRequired[SortedJobs | None]
+    """With `sort`: which jobs were compared. Absent if the list has this order anyway."""
     unreadable: NotRequired[list[str]]
     """The ids of jobs that may belong to the list and cannot be read, at most 100: their records
     are damaged, or a newer release wrote them. `GET` of one says why.
@@ -2747,6 +2749,16 @@ class SnsTarget(TypedDict):
     """Its ARN, at most 2048 bytes."""
 
 
+class SortedJobs(TypedDict):
+    """The jobs that were compared for a page of a sorted list."""
+    compared: int
+    """How many matching jobs were compared, at most 10,000: the first ones of the list without
+    `sort`.
+    """
+    complete: bool
+    """Whether these are all that match. If not, further conditions make the list whole."""
+
+
 class SqsTarget(TypedDict):
     """A queue of SQS. In a FIFO queue the job's id is the message group, and repeats of one
     attempt are one message.
@@ -2853,7 +2865,7 @@ class Trigger(TypedDict):
     name: str
     """Its name."""
     status: NotRequired[TriggerStatus | None]
-    """What it did since the server started. Null on AWS, and in answers to changes."""
+    """What it did, over restarts. Null on AWS, and in answers to changes."""
     version: int
     """Raised by every change; the `ETag` contains it."""
 
@@ -2957,7 +2969,7 @@ class TriggerPage(TypedDict):
 
 
 class TriggerStatus(TypedDict):
-    """What a trigger did since the server started, for as long as the process runs."""
+    """What a trigger did. It is kept for 30 days after the latest event, over restarts."""
     dead_letters: int
     """How many became dead letters."""
     enqueued: int
@@ -2968,9 +2980,10 @@ class TriggerStatus(TypedDict):
     """How many events matched the trigger since then."""
     recent: list[HandledEvent]
     """The latest events that matched, the newest first: at most 20, or as many as were requested.
+    Those of the last seconds before a crash are missing.
     """
     since: Timestamp
-    """When the server started."""
+    """Since when it is recorded: a start of the server."""
 
 
 class TriggerTrial(TypedDict):
@@ -3213,6 +3226,30 @@ class WorkerChange(TypedDict):
     """`registered`, `draining`, `stopping`, `undrained` or `removed`."""
     worker: str
     """The worker."""
+
+
+WorkerHistory = TypedDict(
+    "WorkerHistory",
+    {
+        "from": "NotRequired[Timestamp | None]",
+        "points": "list[WorkerHistoryPoint]",
+        "step_seconds": "int",
+    },
+)
+"""The last hour or the last day of a worker, in steps. It counts attempts: a job that fails at one
+worker and succeeds at another counts at both.
+"""
+
+class WorkerHistoryPoint(TypedDict):
+    """One step of a worker's history."""
+    at: Timestamp
+    """When the step began."""
+    failed: int
+    """Attempts that failed, also by a timeout or by the end of their lease."""
+    finished: int
+    """Attempts that ended, in whatever way."""
+    running: int
+    """Jobs that ran there at the end of the step."""
 
 
 class WorkerPage(TypedDict):

@@ -1,5 +1,5 @@
-//! The history of queues and types: the last hour and the last day in steps, in memory and in records
-//! of the store.
+//! The history of queues, types and workers: the last hour and the last day in steps, in memory and
+//! in records of the store.
 //!
 //! ```text
 //!   embedded:    counters of this process, each 10 s ─┐            ┌▶ a record of an hour each
@@ -7,6 +7,8 @@
 //!   serverless:  the counts of each sweep, each 60 s ─┘  the hour  └▶ every 5 min their sum: a step of
 //!                                                                     the day, a record of a day each
 //! ```
+//!
+//! Workers have a [history of their own](workers), without a serverless deployment.
 //!
 //! The counters are those of the metrics: [`Inner::count_enqueued`], [`Inner::count_tick`] and
 //! [`Inner::count_finished`] are the only callers of both. An embedded server reads its records at
@@ -16,11 +18,13 @@
 //!
 //! Nothing depends on the history. A step whose record is lost is missing after a restart.
 
-mod day;
 mod overview;
 mod pool;
 mod recorder;
 mod steps;
+mod swept;
+mod timeline;
+mod workers;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -28,28 +32,23 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 
-pub(super) use self::overview::QueueHour;
+pub(super) use self::{overview::QueueHour, timeline::drop_old_steps};
 use self::{
-    day::DAY_STEP,
     recorder::Recorder,
-    steps::{Bounds, Depth, Point, Series, Steps},
+    steps::{Depth, Point, Sample, Series, Steps},
+    swept::Swept,
+    timeline::{DAY_STEP, Timeline, read, read_records, read_step, write_of},
+    workers::{WorkerName, WorkerPoint, WorkerRecorder},
 };
 use super::{Inner, Server, measurement::Measurement};
 use crate::telemetry::metrics;
 use tidegate_api::{History as HistoryView, HistoryPoint, HistoryRange, Quantiles, Throughput};
 use tidegate_core::{
     job::{Job, Phase, QueueName, TypeName},
-    port::{
-        Write,
-        job_store::{Record, RecordKind, RecordQuery, StateFilter},
-    },
     time::Timestamp,
 };
-use tidegate_engine::{
-    Catalog, Engine, Error, TickOutcome, jobs::phases::PhaseCounts, request::Enqueued,
-};
+use tidegate_engine::{Catalog, Error, TickOutcome, jobs::phases::PhaseCounts, request::Enqueued};
 
 /// How long a step of an embedded server is.
 const STEP: Duration = Duration::from_secs(10);
@@ -59,41 +58,21 @@ const SWEPT_STEP: Duration = Duration::from_mins(1);
 const THROUGHPUT_SPAN: Duration = Duration::from_mins(5);
 /// How old the steps may be that a serverless process shows.
 const MAX_READ_AGE: Duration = Duration::from_secs(10);
-/// How long a serverless deployment records counts after the last queue with jobs has emptied: its
-/// ended jobs are counted a while later.
-const AFTERMATH: Duration = Duration::from_mins(5);
-/// Most series of a sweep's record.
-const MAX_SWEPT_SERIES: usize = 500;
-/// Most records that are read or dropped at once: more than an hour and a day have.
-const MAX_RECORDS: u32 = 1000;
 
 /// The history, as this process knows it.
 #[derive(Default)]
 pub(crate) struct History {
     recorder: Mutex<Recorder>,
+    workers: Mutex<WorkerRecorder>,
     state: Mutex<State>,
 }
 
-/// The steps of an hour or a day, as far as they are known.
-struct Known {
-    steps: Steps,
-    /// The record that was read last, and when.
-    read: Option<(String, Timestamp)>,
-}
-
-impl Known {
-    fn new(bounds: Bounds) -> Self {
-        Self { steps: Steps::new(bounds), read: None }
-    }
-}
-
+#[derive(Default)]
 struct State {
-    hour: Known,
-    day: Known,
+    queues: Timeline<Point>,
+    workers: Timeline<WorkerPoint>,
     /// When the step under way began.
     began_at: Option<Timestamp>,
-    /// Until when the steps of the day have ended: those before are stored, or had nothing.
-    day_ended_until: Option<Timestamp>,
     /// What the sweep before counted of each series.
     swept: HashMap<Series, Swept>,
     /// When a sweep last counted live jobs.
@@ -102,116 +81,26 @@ struct State {
     since: Option<Timestamp>,
 }
 
-impl Default for State {
-    fn default() -> Self {
-        Self {
-            hour: Known::new(Bounds::HOUR),
-            day: Known::new(Bounds::DAY),
-            began_at: None,
-            day_ended_until: None,
-            swept: HashMap::new(),
-            live_at: None,
-            since: None,
-        }
-    }
-}
-
-/// What a sweep counted of a series.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-struct Swept {
-    ended: u64,
-    failed: u64,
-}
-
-/// A point in a record.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct StoredPoint {
-    #[serde(flatten)]
-    series: Series,
-    #[serde(flatten)]
-    point: Point,
-    /// From a sweep: what happened follows from the one before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    swept: Option<Swept>,
-}
-
 /// The start of the step of this length in which `at` is.
 fn step_of(at: Timestamp, step: Duration) -> Timestamp {
     let step = i64::try_from(step.as_millis()).unwrap_or(i64::MAX);
     Timestamp::from_millis(at.millis().div_euclid(step) * step)
 }
 
-/// What the names of the records of a range begin with. Instants of the next million years begin with
-/// a zero.
-fn prefix(range: HistoryRange) -> &'static str {
-    match range {
-        HistoryRange::Hour => "0",
-        HistoryRange::Day => "day-",
-    }
-}
-
-/// How far back the steps of a range go.
-fn bounds(range: HistoryRange) -> Bounds {
-    match range {
-        HistoryRange::Hour => Bounds::HOUR,
-        HistoryRange::Day => Bounds::DAY,
-    }
-}
-
-fn record_name(range: HistoryRange, at: Timestamp) -> String {
-    let at = at.millis().max(0);
-    match range {
-        HistoryRange::Hour => format!("{at:016x}"),
-        HistoryRange::Day => format!("{}{at:016x}", prefix(range)),
-    }
-}
-
-/// The start and the points of a step in a record; none if it cannot be read.
-fn read(record: &Record) -> Option<(Timestamp, Vec<StoredPoint>)> {
-    let at = record.name.strip_prefix(prefix(HistoryRange::Day)).unwrap_or(&record.name);
-    let at = i64::from_str_radix(at, 16).ok()?;
-    let points = serde_json::from_slice(&record.bytes)
-        .inspect_err(|error| tracing::warn!(%error, "a step of the history cannot be read"));
-    Some((Timestamp::from_millis(at), points.ok()?))
-}
-
 impl State {
     /// Since when this process knows what happened, at `now`. The sweep of a serverless deployment
     /// has stored steps since long before this process began.
     fn known_since(&self, now: Timestamp, is_serverless: bool) -> Timestamp {
-        self.since.filter(|_| !is_serverless).unwrap_or(now - Bounds::HOUR.span)
+        let hour = steps::span_of(HistoryRange::Hour);
+        self.since.filter(|_| !is_serverless).unwrap_or(now - hour)
     }
 
-    /// The steps of a range.
-    fn known(&mut self, range: HistoryRange) -> &mut Known {
-        match range {
-            HistoryRange::Hour => &mut self.hour,
-            HistoryRange::Day => &mut self.day,
-        }
-    }
-
-    /// Adds a step of the hour that a record has.
-    fn add(&mut self, at: Timestamp, points: Vec<StoredPoint>) {
-        if self.hour.steps.latest_at().is_some_and(|latest| latest >= at) {
-            return;
-        }
-        let mut swept = HashMap::new();
-        let resolved =
-            points.into_iter().map(|StoredPoint { series, mut point, swept: counted }| {
-                if let Some(counted) = counted {
-                    if let Some(before) = self.swept.get(&series) {
-                        let count = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-                        point.finished = count(counted.ended.saturating_sub(before.ended));
-                        point.failed = count(counted.failed.saturating_sub(before.failed));
-                    }
-                    swept.insert(series.clone(), counted);
-                }
-                (series, point)
-            });
-        let resolved = resolved.collect();
-        self.swept = swept;
-        self.hour.steps.push(at, resolved);
+    /// When a step that ends now may have begun, if the one under way began at `first`. A step that
+    /// was stored is not replaced: not after a restart within it, nor if the clock was set back. What
+    /// happens goes into the next one.
+    fn next_step(&self, first: Timestamp) -> Timestamp {
+        let latest = [self.queues.hour.steps.latest_at(), self.workers.hour.steps.latest_at()];
+        latest.into_iter().flatten().fold(first, |next, latest| next.max(latest + STEP))
     }
 }
 
@@ -235,6 +124,9 @@ impl Inner {
         metrics::tick(queue, outcome, began, took);
         if self.serverless.is_none() {
             self.history.recorder.lock().tick(queue, outcome, began);
+            let settled = outcome.settled().filter_map(|job| job.life.history.last());
+            let mut workers = self.history.workers.lock();
+            settled.for_each(|entry| workers.attempt_ended(entry));
         }
     }
 
@@ -264,91 +156,102 @@ impl Inner {
     }
 
     async fn end_step_at(&self, began: Timestamp, stops: bool) {
-        let (at, points) = {
+        let (at, queues, workers) = {
             let mut state = self.history.state.lock();
             let first = *state.began_at.get_or_insert(began);
-            // A step that was stored is not replaced: not after a restart within it, nor if the clock
-            // was set back. What happens goes into the next one.
-            let at = state.hour.steps.latest_at().map_or(first, |latest| first.max(latest + STEP));
+            let at = state.next_step(first);
             if began <= at && !stops {
                 return;
             }
             state.began_at = Some(began);
-            let points = self.history.recorder.lock().take();
-            if points.is_empty() {
-                return;
+            let queues = self.history.recorder.lock().take();
+            let running = self.engine.running_by_worker(&[]);
+            let workers = self.history.workers.lock().take(&running);
+            if !queues.is_empty() {
+                state.queues.add(HistoryRange::Hour, (at, queues.clone()));
             }
-            state.hour.steps.push(at, points.clone());
-            (at, points)
+            if !workers.is_empty() {
+                state.workers.add(HistoryRange::Hour, (at, workers.clone()));
+            }
+            (at, queues, workers)
         };
-        let stored =
-            points.into_iter().map(|(series, point)| StoredPoint { series, point, swept: None });
-        if let Err(error) =
-            store(&self.engine, HistoryRange::Hour, at, &stored.collect::<Vec<_>>()).await
-        {
+        let stored = self.store_step(HistoryRange::Hour, at, queues, workers).await;
+        if let Err(error) = stored {
             tracing::warn!(%error, "a step of the history was not stored");
+        }
+    }
+
+    /// Stores a step, if it has points.
+    async fn store_step(
+        &self,
+        range: HistoryRange,
+        at: Timestamp,
+        queues: Vec<(Series, Point)>,
+        workers: Vec<(WorkerName, WorkerPoint)>,
+    ) -> Result<(), Error> {
+        let writes = [write_of(range, (at, queues))?, write_of(range, (at, workers))?];
+        let writes: Vec<_> = writes.into_iter().flatten().collect();
+        if !writes.is_empty() {
+            self.engine.ports().store.commit(vec![writes]).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends and stores the steps of the day that are over at `now`.
+    async fn end_day_steps(&self, now: Timestamp) {
+        let (queues, workers) = {
+            let mut state = self.history.state.lock();
+            (state.queues.end_day_steps(now), state.workers.end_day_steps(now))
+        };
+        let queues = queues.into_iter().map(|(at, points)| (at, points, Vec::new()));
+        let workers = workers.into_iter().map(|(at, points)| (at, Vec::new(), points));
+        for (at, queues, workers) in queues.chain(workers) {
+            if let Err(error) = self.store_step(HistoryRange::Day, at, queues, workers).await {
+                tracing::warn!(%error, "a step of the day's history was not stored");
+            }
         }
     }
 
     /// Reads the steps from before the start.
     pub(super) async fn load_history(&self) {
         let loaded = async {
-            self.load_hour().await?;
-            self.load_day().await
+            self.load_steps(|state| &mut state.queues).await?;
+            self.load_steps(|state| &mut state.workers).await
         };
         if let Err(error) = loaded.await {
             tracing::warn!(%error, "the history from before the start cannot be read");
         }
+        let now = self.engine.now();
+        {
+            let mut state = self.history.state.lock();
+            let from = state.queues.hour.steps.from(now);
+            state.since = Some(from.map_or(now, |from| from.min(now)));
+            self.history.recorder.lock().restore(state.queues.hour.steps.lasting());
+            self.history.workers.lock().restore(state.workers.hour.steps.lasting());
+        }
+        self.end_day_steps(step_of(now, STEP)).await;
     }
 
-    async fn load_hour(&self) -> Result<(), Error> {
-        let records = read_records(&self.engine, HistoryRange::Hour, None).await?;
-        let now = self.engine.now();
-        let mut state = self.history.state.lock();
-        for (at, points) in records.iter().filter_map(read) {
-            // The clock was set back, or that of a server for development began again.
-            if at <= now + STEP {
-                state.add(at, points);
+    async fn load_steps<P: Sample>(
+        &self,
+        of: impl Fn(&mut State) -> &mut Timeline<P>,
+    ) -> Result<(), Error> {
+        for range in [HistoryRange::Hour, HistoryRange::Day] {
+            let records = read_records::<P>(&self.engine, range, None).await?;
+            let now = self.engine.now();
+            let mut state = self.history.state.lock();
+            let timeline = of(&mut state);
+            for step in records.iter().filter_map(read_step) {
+                // The clock was set back, or that of a server for development began again.
+                if step.0 <= now + STEP {
+                    timeline.add(range, step);
+                }
             }
+            let latest_day = timeline.day.steps.latest_at();
+            timeline.day_ended_until = latest_day.map(|latest| latest + DAY_STEP);
         }
-        state.since = Some(state.hour.steps.from(now).map_or(now, |from| from.min(now)));
-        self.history.recorder.lock().restore(state.hour.steps.depths());
         Ok(())
     }
-}
-
-/// Stores a step for as long as its range.
-async fn store(
-    engine: &Engine,
-    range: HistoryRange,
-    at: Timestamp,
-    points: &[StoredPoint],
-) -> Result<(), Error> {
-    let bytes = serde_json::to_vec(points).map_err(|error| Error::Internal(error.to_string()))?;
-    let (kind, name) = (RecordKind::History, record_name(range, at));
-    let record = Record { kind, name, until: at + bounds(range).span, bytes };
-    engine.ports().store.commit(vec![vec![Write::PutRecord(record)]]).await?;
-    Ok(())
-}
-
-/// The records of a range after the named one.
-async fn read_records(
-    engine: &Engine,
-    range: HistoryRange,
-    after: Option<String>,
-) -> Result<Vec<Record>, Error> {
-    let first = record_name(range, engine.now() - bounds(range).span);
-    let after = Some(after.map_or(first.clone(), |after| after.max(first)));
-    let (kind, prefix) = (RecordKind::History, prefix(range).to_owned());
-    let query = RecordQuery { kind, prefix, after, limit: MAX_RECORDS };
-    Ok(engine.ports().store.records(&[query]).await?.pop().unwrap_or_default())
-}
-
-/// Drops the steps that are over.
-pub(super) async fn drop_old_steps(engine: &Engine) -> Result<(), Error> {
-    let (kind, store) = (RecordKind::History, &engine.ports().store);
-    store.purge(kind, engine.now(), u64::from(MAX_RECORDS), MAX_RECORDS).await?;
-    Ok(())
 }
 
 /// The jobs of each queue and of its types.
@@ -427,13 +330,13 @@ impl Server {
         let now = self.now();
         let state = self.inner.history.state.lock();
         let since = state.known_since(now, is_serverless);
-        let hour = view(&state.hour.steps, &series, (since, now), is_serverless);
+        let hour = view(&state.queues.hour.steps, &series, (since, now), is_serverless);
         Ok(match range {
             HistoryRange::Hour => hour,
             HistoryRange::Day => HistoryView {
                 step_seconds: seconds_of(DAY_STEP),
-                from: state.day.steps.from(now),
-                points: points(&state.day.steps, &series, now, is_serverless),
+                from: state.queues.day.steps.from(now),
+                points: points(&state.queues.day.steps, &series, now, is_serverless),
                 ..hour
             },
         })
@@ -442,93 +345,28 @@ impl Server {
     /// Reads the steps that other processes stored, unless that was done just now.
     async fn read_new_steps(&self, range: HistoryRange) -> Result<(), Error> {
         let (engine, now) = (&self.inner.engine, self.now());
-        let read_before = self.inner.history.state.lock().known(range).read.clone();
+        let read_before = self.inner.history.state.lock().queues.known(range).read.clone();
         if read_before.as_ref().is_some_and(|(_, at)| *at <= now && now.since(*at) < MAX_READ_AGE) {
             return Ok(());
         }
-        let records = read_records(engine, range, read_before.map(|(name, _)| name)).await?;
+        let after = read_before.map(|(name, _)| name);
+        let records = read_records::<Point>(engine, range, after).await?;
         let mut state = self.inner.history.state.lock();
         for record in &records {
-            match (range, read(record)) {
-                (HistoryRange::Hour, Some((at, points))) => state.add(at, points),
-                (HistoryRange::Day, Some((at, points))) => state.add_day_step(at, points),
+            match (range, read::<Point>(record)) {
+                (HistoryRange::Hour, Some((at, points))) => state.add_swept(at, points),
+                (HistoryRange::Day, Some((at, points))) => {
+                    let points = points.into_iter().map(|of| (of.series, of.point));
+                    state.queues.add(range, (at, points.collect()));
+                }
                 (_, None) => {}
             }
         }
-        let known = state.known(range);
+        let known = state.queues.known(range);
         let before = known.read.take().map(|(name, _)| name);
         let last = records.last().map(|record| record.name.clone()).or(before);
         known.read = Some((last.unwrap_or_default(), now));
         Ok(())
-    }
-
-    /// Stores the counts of the sweep that has just ended, as a step, if `queues` had jobs now or a
-    /// few minutes ago, and the step of the day that has just ended.
-    ///
-    /// # Errors
-    ///
-    /// The store's.
-    pub(super) async fn record_swept_step(&self, queues: usize) -> Result<(), Error> {
-        if queues > 0 {
-            self.inner.history.state.lock().live_at = Some(self.now());
-        }
-        self.record_swept_hour_step().await?;
-        self.record_swept_day_step().await
-    }
-
-    async fn record_swept_hour_step(&self) -> Result<(), Error> {
-        let (engine, now) = (&self.inner.engine, self.now());
-        {
-            let state = self.inner.history.state.lock();
-            if state.live_at.is_none_or(|at| at + AFTERMATH <= now) {
-                return Ok(());
-            }
-        }
-        let catalog = engine.catalog().await?;
-        let counted = engine.ports().store.depth(None).await?;
-        let mut counts: BTreeMap<QueueName, PhaseCounts> = BTreeMap::new();
-        let mut swept: BTreeMap<Series, Swept> = BTreeMap::new();
-        for depth in &counted.counts {
-            let of_queue = counts.entry(depth.queue.clone()).or_default();
-            let mut add = |phase, jobs| {
-                *of_queue.entry((depth.job_type.clone(), phase)).or_default() += jobs;
-            };
-            match (depth.state, depth.phases) {
-                (StateFilter::Scheduled, Some(phases)) => {
-                    add(Phase::Ready, phases.ready);
-                    add(Phase::Retrying, phases.retrying);
-                    add(
-                        Phase::Scheduled,
-                        depth.jobs.saturating_sub(phases.ready + phases.retrying),
-                    );
-                }
-                (StateFilter::Scheduled, None) => add(Phase::Scheduled, depth.jobs),
-                (StateFilter::Running, _) => add(Phase::Running, depth.jobs),
-                (StateFilter::Ended(outcome), _) => add(Phase::Ended(outcome), depth.jobs),
-            }
-            for job_type in [None, Some(depth.job_type.clone())] {
-                let of = swept.entry(Series { queue: depth.queue.clone(), job_type }).or_default();
-                match depth.state {
-                    StateFilter::Ended(outcome) => {
-                        of.ended += depth.jobs;
-                        if outcome == tidegate_core::job::Outcome::Failed {
-                            of.failed += depth.jobs;
-                        }
-                    }
-                    StateFilter::Scheduled | StateFilter::Running => {}
-                }
-            }
-        }
-        let weights = counted.kept.iter().flatten();
-        let weights = weights.map(|(queue, kept)| (queue.clone(), kept.running_weight)).collect();
-        let depths = depths(&catalog, &counts, &weights);
-        let point = |(series, swept): (Series, Swept)| {
-            let depth = depths.get(&series).copied().unwrap_or_default();
-            let point = Point { depth, ..Point::default() };
-            StoredPoint { series, point, swept: Some(swept) }
-        };
-        let points: Vec<_> = swept.into_iter().take(MAX_SWEPT_SERIES).map(point).collect();
-        store(engine, HistoryRange::Hour, step_of(now, SWEPT_STEP), &points).await
     }
 }
 
@@ -555,7 +393,12 @@ fn seconds_of(step: Duration) -> u32 {
 }
 
 /// The points of a series before `now`, as they are shown.
-fn points(steps: &Steps, series: &Series, now: Timestamp, is_swept: bool) -> Vec<HistoryPoint> {
+fn points(
+    steps: &Steps<Point>,
+    series: &Series,
+    now: Timestamp,
+    is_swept: bool,
+) -> Vec<HistoryPoint> {
     let shown = |(at, point): (Timestamp, &Point)| HistoryPoint {
         at,
         enqueued: (!is_swept).then_some(point.enqueued.into()),
@@ -576,7 +419,7 @@ fn points(steps: &Steps, series: &Series, now: Timestamp, is_swept: bool) -> Vec
 
 /// The hour of a series from the first to the second instant, which is now.
 fn view(
-    steps: &Steps,
+    steps: &Steps<Point>,
     series: &Series,
     (since, now): (Timestamp, Timestamp),
     is_swept: bool,

@@ -65,7 +65,7 @@ impl Gathered {
 
 /// The hours of `queues` from the first to the second instant, which is now, in their order.
 pub(super) fn hours<'a>(
-    steps: &Steps,
+    steps: &Steps<Point>,
     queues: impl Iterator<Item = &'a QueueName> + Clone,
     (since, now): (Timestamp, Timestamp),
     is_swept: bool,
@@ -127,7 +127,7 @@ impl Server {
         let now = self.now();
         let state = self.inner.history.state.lock();
         let since = state.known_since(now, is_serverless);
-        Ok(hours(&state.hour.steps, queues, (since, now), is_serverless))
+        Ok(hours(&state.queues.hour.steps, queues, (since, now), is_serverless))
     }
 }
 
@@ -142,8 +142,8 @@ mod tests {
     }
 
     /// Steps of a queue: each takes 10 jobs and ends 9.
-    fn steps(count: i64) -> Steps {
-        let mut steps = Steps::default();
+    fn steps(count: i64) -> Steps<Point> {
+        let mut steps = Steps::new(HistoryRange::Hour);
         for step in 0..count {
             let depth =
                 Depth { ready: u32::try_from(step).unwrap(), running: 2, ..Depth::default() };
@@ -162,7 +162,7 @@ mod tests {
         steps
     }
 
-    fn hour_of(steps: &Steps, queue: &str, now: Timestamp) -> QueueHour {
+    fn hour_of(steps: &Steps<Point>, queue: &str, now: Timestamp) -> QueueHour {
         let queue = name(queue);
         let mut hours = hours(steps, [&queue].into_iter(), (at(0), now), false);
         hours.pop().unwrap()

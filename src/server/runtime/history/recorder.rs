@@ -149,8 +149,8 @@ impl Recorder {
     }
 
     /// Takes the jobs of the series in their latest points, from before the start.
-    pub fn restore(&mut self, recorded: HashMap<Series, Depth>) {
-        self.recorded = recorded;
+    pub fn restore(&mut self, lasting: HashMap<Series, Point>) {
+        self.recorded = lasting.into_iter().map(|(series, point)| (series, point.depth)).collect();
     }
 
     /// Ends the step: the points of the series to which something happened, and of those with other

@@ -1,4 +1,7 @@
 //! The recorded steps: a ring that is bounded in time and in memory.
+//!
+//! There is one for queues and types, and one for workers, whose points have other numbers: see
+//! [`Sample`].
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
@@ -6,16 +9,14 @@ use std::{
     time::Duration,
 };
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use tidegate_api::HistoryRange;
 use tidegate_core::{
     job::{QueueName, TypeName},
     time::Timestamp,
 };
 
 use super::pool::Pool;
-
-/// Most series of all steps together: about 0.5 MB.
-const MAX_SERIES: usize = 2000;
 
 /// How much of the past is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,13 +25,36 @@ pub(super) struct Bounds {
     pub span: Duration,
     /// Most points of all steps together.
     pub points: usize,
+    /// Most series of all steps together.
+    pub series: usize,
 }
 
-impl Bounds {
-    /// The steps of an hour: about 2 MB.
-    pub const HOUR: Self = Self { span: Duration::from_hours(1), points: 25_000 };
-    /// The steps of a day: about 3.5 MB.
-    pub const DAY: Self = Self { span: Duration::from_hours(24), points: 40_000 };
+/// How far back the steps of a range go.
+pub(super) fn span_of(range: HistoryRange) -> Duration {
+    match range {
+        HistoryRange::Hour => Duration::from_hours(1),
+        HistoryRange::Day => Duration::from_hours(24),
+    }
+}
+
+/// What happened to a series in a step.
+pub(super) trait Sample: Copy + Serialize + DeserializeOwned {
+    /// What a series is of.
+    type Series: Clone + Ord + std::hash::Hash + Serialize + DeserializeOwned;
+
+    /// How much of a range is kept.
+    fn bounds(range: HistoryRange) -> Bounds;
+
+    /// What the names of the records of a range begin with.
+    fn prefix(range: HistoryRange) -> &'static str;
+
+    /// Whether it has numbers that last until the next point of the series.
+    fn lasts(&self) -> bool;
+
+    /// Those of several steps, in their order, as one.
+    fn sum<'a>(points: impl Iterator<Item = &'a Self>) -> Self
+    where
+        Self: 'a;
 }
 
 /// A queue, or a type in its queue.
@@ -89,50 +113,91 @@ pub(super) struct Point {
     pub depth: Depth,
 }
 
+impl Sample for Point {
+    type Series = Series;
+
+    /// An hour takes about 2 MB and a day about 3 MB, and the series 0.5 MB.
+    fn bounds(range: HistoryRange) -> Bounds {
+        let points = match range {
+            HistoryRange::Hour => 22_000,
+            HistoryRange::Day => 34_000,
+        };
+        Bounds { span: span_of(range), points, series: 2000 }
+    }
+
+    /// Instants of the next million years begin with a zero.
+    fn prefix(range: HistoryRange) -> &'static str {
+        match range {
+            HistoryRange::Hour => "0",
+            HistoryRange::Day => "day-",
+        }
+    }
+
+    fn lasts(&self) -> bool {
+        self.depth.live() > 0
+    }
+
+    /// Quantiles are pooled. Those of run times weigh as much as jobs ended in their step: how many
+    /// attempts ended is not kept.
+    fn sum<'a>(points: impl Iterator<Item = &'a Self>) -> Self {
+        let mut sum = Self::default();
+        let (mut delays, mut times) = (Pool::default(), Pool::default());
+        for point in points {
+            sum.enqueued = sum.enqueued.saturating_add(point.enqueued);
+            sum.started = sum.started.saturating_add(point.started);
+            sum.finished = sum.finished.saturating_add(point.finished);
+            sum.failed = sum.failed.saturating_add(point.failed);
+            sum.depth = point.depth;
+            if let Some(delay) = point.start_delay {
+                delays.add(point.started, delay);
+            }
+            if let Some(time) = point.run_time {
+                times.add(point.finished.max(1), time);
+            }
+        }
+        sum.start_delay = delays.quantiles();
+        sum.run_time = times.quantiles();
+        sum
+    }
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_zero(number: &u32) -> bool {
+pub(super) fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
 /// One step.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Step {
+pub(super) struct Step<P: Sample> {
     /// When it began.
     pub at: Timestamp,
     /// In the order of the series.
-    pub points: Vec<(Arc<Series>, Point)>,
+    pub points: Vec<(Arc<P::Series>, P)>,
 }
 
-impl Step {
+impl<P: Sample> Step<P> {
     /// The point of a series.
-    fn point(&self, series: &Series) -> Option<&Point> {
+    fn point(&self, series: &P::Series) -> Option<&P> {
         let found = self.points.binary_search_by(|(of, _)| (**of).cmp(series)).ok()?;
         Some(&self.points[found].1)
     }
 }
 
 /// The steps of the last hour or day, oldest first. Of too many points the oldest steps go first.
-pub(super) struct Steps {
+pub(super) struct Steps<P: Sample> {
     bounds: Bounds,
-    ring: VecDeque<Step>,
+    ring: VecDeque<Step<P>>,
     points: usize,
     /// The series of the points, so that each is kept once.
-    series: HashSet<Arc<Series>>,
+    series: HashSet<Arc<P::Series>>,
     /// The latest point of each series.
-    latest: HashMap<Arc<Series>, Point>,
+    latest: HashMap<Arc<P::Series>, P>,
 }
 
-impl Default for Steps {
-    fn default() -> Self {
-        Self::new(Bounds::HOUR)
-    }
-}
-
-impl Steps {
+impl<P: Sample> Steps<P> {
     /// No steps yet.
-    pub fn new(bounds: Bounds) -> Self {
+    pub fn new(range: HistoryRange) -> Self {
         Self {
-            bounds,
+            bounds: P::bounds(range),
             ring: VecDeque::new(),
             points: 0,
             series: HashSet::new(),
@@ -141,7 +206,7 @@ impl Steps {
     }
 
     /// Adds a step, which is later than the ones before.
-    pub fn push(&mut self, at: Timestamp, points: Vec<(Series, Point)>) {
+    pub fn push(&mut self, at: Timestamp, points: Vec<(P::Series, P)>) {
         let mut step = Step { at, points: Vec::with_capacity(points.len()) };
         for (series, point) in points.into_iter().take(self.bounds.points) {
             let series =
@@ -155,7 +220,7 @@ impl Steps {
         self.ring.push_back(step);
         while let Some(oldest) = self.ring.front() {
             let is_over = oldest.at + self.bounds.span <= at || self.points > self.bounds.points;
-            if !is_over && self.series.len() <= MAX_SERIES {
+            if !is_over && self.series.len() <= self.bounds.series {
                 break;
             }
             self.points -= oldest.points.len();
@@ -164,54 +229,34 @@ impl Steps {
         }
     }
 
-    /// Forgets the series without points. Those with waiting jobs are kept.
+    /// Forgets the series without points. Those whose numbers last are kept.
     fn forget(&mut self) {
         // One reference is in the set, and one in the latest points.
-        self.latest.retain(|series, point| point.depth.live() > 0 || Arc::strong_count(series) > 2);
+        self.latest.retain(|series, point| point.lasts() || Arc::strong_count(series) > 2);
         self.series.retain(|series| Arc::strong_count(series) > 1);
     }
 
     /// The steps of the span before `now`, oldest first.
-    fn recent(&self, now: Timestamp) -> impl Iterator<Item = &Step> {
+    fn recent(&self, now: Timestamp) -> impl Iterator<Item = &Step<P>> {
         let span = self.bounds.span;
         self.ring.iter().skip_while(move |step| step.at + span <= now)
     }
 
-    /// The steps that began from the first instant on and before the second, as one: the sums of
-    /// what happened to each series, and its jobs at the end.
-    ///
-    /// Quantiles are pooled. Those of run times weigh as much as jobs ended in their step: how many
-    /// attempts ended is not kept.
-    pub fn sum(&self, (from, to): (Timestamp, Timestamp)) -> Vec<(Series, Point)> {
+    /// The steps that began from the first instant on and before the second, as one.
+    pub fn sum(&self, (from, to): (Timestamp, Timestamp)) -> Vec<(P::Series, P)> {
         let steps = self.ring.range(self.ring.partition_point(|step| step.at < from)..);
         let steps: Vec<_> = steps.take_while(|step| step.at < to).collect();
         let series: BTreeSet<_> =
             steps.iter().flat_map(|step| step.points.iter().map(|(of, _)| of)).collect();
-        let sum = |series: &Arc<Series>| {
-            let mut sum = Point::default();
-            let (mut delays, mut times) = (Pool::default(), Pool::default());
-            for point in steps.iter().filter_map(|step| step.point(series)) {
-                sum.enqueued = sum.enqueued.saturating_add(point.enqueued);
-                sum.started = sum.started.saturating_add(point.started);
-                sum.finished = sum.finished.saturating_add(point.finished);
-                sum.failed = sum.failed.saturating_add(point.failed);
-                sum.depth = point.depth;
-                if let Some(delay) = point.start_delay {
-                    delays.add(point.started, delay);
-                }
-                if let Some(time) = point.run_time {
-                    times.add(point.finished.max(1), time);
-                }
-            }
-            sum.start_delay = delays.quantiles();
-            sum.run_time = times.quantiles();
-            (Series::clone(series), sum)
+        let sum = |series: &Arc<P::Series>| {
+            let points = steps.iter().filter_map(|step| step.point(series));
+            (P::Series::clone(series), P::sum(points))
         };
         series.into_iter().map(sum).collect()
     }
 
     /// All points of the span before `now`, oldest first.
-    pub fn all(&self, now: Timestamp) -> impl Iterator<Item = (Timestamp, &Series, &Point)> {
+    pub fn all(&self, now: Timestamp) -> impl Iterator<Item = (Timestamp, &P::Series, &P)> {
         self.recent(now).flat_map(|step| {
             step.points.iter().map(move |(series, point)| (step.at, &**series, point))
         })
@@ -230,18 +275,20 @@ impl Steps {
     /// The points of a series in the span before `now`, oldest first.
     pub fn of<'a>(
         &'a self,
-        series: &'a Series,
+        series: &'a P::Series,
         now: Timestamp,
-    ) -> impl Iterator<Item = (Timestamp, &'a Point)> {
+    ) -> impl Iterator<Item = (Timestamp, &'a P)> {
         self.recent(now).filter_map(|step| Some((step.at, step.point(series)?)))
     }
 
-    /// The series with jobs after the latest step.
-    pub fn depths(&self) -> HashMap<Series, Depth> {
-        let live = self.latest.iter().filter(|(_, point)| point.depth.live() > 0);
-        live.map(|(series, point)| (Series::clone(series), point.depth)).collect()
+    /// The latest points whose numbers last.
+    pub fn lasting(&self) -> HashMap<P::Series, P> {
+        let lasting = self.latest.iter().filter(|(_, point)| point.lasts());
+        lasting.map(|(series, point)| (P::Series::clone(series), *point)).collect()
     }
+}
 
+impl Steps<Point> {
     /// The jobs of a series after the latest step.
     pub fn depth(&self, series: &Series) -> Depth {
         self.latest.get(series).map_or_else(Depth::default, |point| point.depth)
@@ -266,7 +313,7 @@ mod tests {
 
     #[test]
     fn steps_of_an_hour_are_kept() {
-        let mut steps = Steps::default();
+        let mut steps = Steps::<Point>::new(HistoryRange::Hour);
         for step in 0..1000 {
             let others = [3, 2].map(|other| (series(other), point(1)));
             let points = others.into_iter().chain([(series(0), point(5))]);
@@ -283,26 +330,26 @@ mod tests {
     #[test]
     fn many_series_shorten_the_history_and_take_bounded_memory() {
         // The same series in each step, and others in each.
-        let most = Bounds::HOUR.points;
-        for (others, left) in [(0, most / 400), (400, MAX_SERIES / 400)] {
-            let mut steps = Steps::default();
+        let Bounds { points: most, series: most_series, .. } = Point::bounds(HistoryRange::Hour);
+        for (others, left) in [(0, most / 400), (400, most_series / 400)] {
+            let mut steps = Steps::<Point>::new(HistoryRange::Hour);
             for step in 0..300 {
                 let points = (0..400).map(|n| (series(step * others + n), point(0)));
                 steps.push(at(step as i64 * 10), points.collect());
-                assert!(steps.points <= most && steps.series.len() <= MAX_SERIES);
-                assert!(steps.latest.len() <= MAX_SERIES);
+                assert!(steps.points <= most && steps.series.len() <= most_series);
+                assert!(steps.latest.len() <= most_series);
             }
             assert_eq!(steps.ring.len(), left);
         }
         let point_bytes = size_of::<(Arc<Series>, Point)>();
-        for (bounds, most) in [(Bounds::HOUR, 2_200_000), (Bounds::DAY, 3_600_000)] {
-            assert!(point_bytes * bounds.points <= most, "{point_bytes}");
+        for (range, most) in [(HistoryRange::Hour, 1_950_000), (HistoryRange::Day, 3_000_000)] {
+            assert!(point_bytes * Point::bounds(range).points <= most, "{point_bytes}");
         }
     }
 
     #[test]
     fn the_sum_of_steps_has_what_happened_in_them() {
-        let mut steps = Steps::default();
+        let mut steps = Steps::<Point>::new(HistoryRange::Hour);
         for step in 0..60 {
             let point = Point {
                 enqueued: 2,
@@ -333,7 +380,7 @@ mod tests {
 
     #[test]
     fn a_waiting_series_is_known_after_its_last_step_has_gone() {
-        let mut steps = Steps::default();
+        let mut steps = Steps::<Point>::new(HistoryRange::Hour);
         steps.push(at(0), vec![(series(0), point(7)), (series(1), point(0))]);
         steps.push(at(10_000), vec![(series(2), point(0))]);
         assert_eq!(steps.depth(&series(0)).ready, 7);

@@ -4,16 +4,23 @@ use std::sync::Arc;
 
 use object_store::memory::InMemory;
 
-use super::*;
+use super::{timeline::StoredPoint, *};
 use crate::runtime::testing::{builder_on, until};
+use tidegate_api::WorkerHistoryPoint;
 use tidegate_core::{
-    job::{Payload, type_config::TypeConfig},
+    error_code::ErrorCode,
+    job::{
+        Job, Payload,
+        lifecycle::{Failure, Reason},
+        type_config::TypeConfig,
+    },
     port::job_store::SharedStore,
     queue::QueueConfig,
+    time::Seconds,
 };
 use tidegate_engine::{
     memory::{FakeClock, MemoryStore},
-    request::NewJob,
+    request::{LeaseRequest, NewJob, Report, ReportOutcome},
     testkit::builders::name,
 };
 
@@ -144,13 +151,14 @@ async fn an_idle_server_stores_nothing() {
         tokio::task::yield_now().await;
     }
     until("the jobs are in a step", async || !steps(&server).await.is_empty()).await;
-    let records = read_records(server.engine(), HistoryRange::Hour, None).await.unwrap().len();
+    let records =
+        read_records::<Point>(server.engine(), HistoryRange::Hour, None).await.unwrap().len();
     for _ in 0..200 {
         clock.advance(Duration::from_secs(1));
         tokio::task::yield_now().await;
     }
     assert_eq!(
-        read_records(server.engine(), HistoryRange::Hour, None).await.unwrap().len(),
+        read_records::<Point>(server.engine(), HistoryRange::Hour, None).await.unwrap().len(),
         records
     );
     assert!(records <= 2, "{records}");
@@ -191,11 +199,11 @@ fn what_ended_follows_from_two_sweeps() {
     };
     let at = |minute: i64| Timestamp::from_millis(minute * 60_000);
     let mut state = State::default();
-    state.add(at(1), sweep(42, 100, 5));
-    state.add(at(2), sweep(22, 130, 6));
+    state.add_swept(at(1), sweep(42, 100, 5));
+    state.add_swept(at(2), sweep(22, 130, 6));
     // Sums of buckets have expired.
-    state.add(at(3), sweep(12, 80, 2));
-    let view = view(&state.hour.steps, &series(), (at(1), at(4)), true);
+    state.add_swept(at(3), sweep(12, 80, 2));
+    let view = view(&state.queues.hour.steps, &series(), (at(1), at(4)), true);
     let shown: Vec<_> = view.points.iter().map(|point| (point.finished, point.failed)).collect();
     assert_eq!(shown, [(0, 0), (30, 1), (0, 0)]);
     assert_eq!((view.step_seconds, view.throughput.over_seconds), (60, 180.0));
@@ -212,12 +220,12 @@ fn a_queue_is_empty_when_its_due_jobs_have_fallen_to_none() {
         depth: Depth { ready, ..Depth::default() },
         ..Point::default()
     };
-    let mut steps = Steps::default();
+    let mut steps = Steps::new(HistoryRange::Hour);
     steps.push(at(0), vec![(series.clone(), point(120, 0, 120))]);
     for step in 1..=30 {
         steps.push(at(step * 10), vec![(series.clone(), point(10, 12, 120 - 2 * step as u32))]);
     }
-    let seen = |steps: &Steps, now| view(steps, &series, (at(0), at(now)), false);
+    let seen = |steps: &Steps<Point>, now| view(steps, &series, (at(0), at(now)), false);
     let (rates, left) = (seen(&steps, 310).throughput, seen(&steps, 310).time_to_empty_seconds);
     assert_eq!((rates.over_seconds, rates.enqueued_per_second), (300.0, Some(1.0)));
     assert_eq!((rates.finished_per_second, left), (1.2, Some(300.0)));
@@ -228,4 +236,95 @@ fn a_queue_is_empty_when_its_due_jobs_have_fallen_to_none() {
     assert_eq!((later.over_seconds, later.finished_per_second), (300.0, 0.0));
     let new = view(&steps, &series, (at(312), at(331)), false).throughput;
     assert_eq!((new.over_seconds, new.enqueued_per_second), (20.0, Some(5.0)));
+}
+
+/// Leases jobs of type `work` as the worker `host-1`, for half an hour each.
+async fn leased(server: &Server, jobs: u32) -> Vec<Job> {
+    let request = LeaseRequest {
+        min: 0,
+        queue: None,
+        types: vec![name("work")],
+        max: jobs,
+        wait: Duration::ZERO,
+        max_pause: Duration::ZERO,
+        call: None,
+        worker: Some("host-1".into()),
+        lease_seconds: Some(Seconds::new(1800)),
+        reports: Vec::new(),
+    };
+    server.lease(request).await.unwrap().jobs
+}
+
+fn report(job: &Job, outcome: ReportOutcome) -> Report {
+    Report {
+        id: job.id.clone(),
+        job_type: None,
+        attempt: job.life.attempt,
+        token: None,
+        outcome,
+        checkpoint: None,
+    }
+}
+
+/// The steps of the worker: the attempts that ended, those that failed, and what ran at the end.
+async fn of_worker(server: &Server, range: HistoryRange) -> Vec<(u64, u64, u64)> {
+    let history = server.worker_history("host-1", range).await.unwrap();
+    let shown = |point: &WorkerHistoryPoint| (point.finished, point.failed, point.running);
+    history.points.iter().map(shown).collect()
+}
+
+/// Moves the clock until the history of the worker has these sums, and at its end these jobs run.
+async fn until_worker(clock: &FakeClock, server: &Server, sums: (u64, u64, u64)) {
+    until("the steps have the attempts", async || {
+        clock.advance(Duration::from_secs(1));
+        let steps = of_worker(server, HistoryRange::Hour).await;
+        let sum = |count: fn(&(u64, u64, u64)) -> u64| steps.iter().map(count).sum::<u64>();
+        let running = steps.last().map_or(0, |step| step.2);
+        (sum(|step| step.0), sum(|step| step.1), running) == sums
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn attempts_of_a_worker_outlast_a_restart() {
+    let clock = clock();
+    let store: SharedStore = Arc::new(MemoryStore::new());
+    let first = server(&clock, &store).await;
+    let retried = TypeConfig { max_attempts: Some(3), ..TypeConfig::default() };
+    first.put_type(&name("work"), retried, None).await.unwrap();
+    let missing = first.worker_history("host-1", HistoryRange::Hour).await.unwrap_err();
+    assert_eq!(missing.code(), ErrorCode::WorkerNotFound);
+    enqueue(&first, 4).await;
+    let jobs = leased(&first, 4).await;
+    assert_eq!(jobs.len(), 4);
+    until_worker(&clock, &first, (0, 0, 4)).await;
+    let failure = Failure::new(Reason::Failed, "no");
+    let failed = ReportOutcome::Failed { failure, retryable: true };
+    let reports = vec![
+        report(&jobs[0], ReportOutcome::Succeeded { result: None }),
+        report(&jobs[1], failed.clone()),
+    ];
+    // A repeat counts once.
+    for _ in 0..2 {
+        assert!(first.report(reports.clone()).await.iter().all(Result::is_ok));
+    }
+    until_worker(&clock, &first, (2, 1, 2)).await;
+    first.cancel(&jobs[2].id, None, true).await.unwrap();
+    until_worker(&clock, &first, (3, 1, 1)).await;
+    // The lease of the last one ends without a report.
+    clock.advance(Duration::from_mins(30));
+    until_worker(&clock, &first, (4, 2, 0)).await;
+    let before = of_worker(&first, HistoryRange::Hour).await;
+    first.forget_worker("host-1", false).await.unwrap();
+    first.stop().await;
+    let second = server(&clock, &store).await;
+    assert_eq!(of_worker(&second, HistoryRange::Hour).await, before);
+    clock.advance(Duration::from_mins(5));
+    until("the day has them", async || {
+        clock.advance(Duration::from_secs(1));
+        let day = of_worker(&second, HistoryRange::Day).await;
+        day.iter().map(|step| step.0).sum::<u64>() == 4
+    })
+    .await;
+    assert_eq!(of_worker(&second, HistoryRange::Day).await.last().unwrap().2, 0);
 }

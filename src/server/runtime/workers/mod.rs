@@ -131,7 +131,12 @@ impl Server {
         Ok(self.shared_workers().await?.list(&running, &catalog.drains, self.now()))
     }
 
-    async fn worker(&self, name: &str) -> Result<Worker, Error> {
+    /// A listed worker.
+    ///
+    /// # Errors
+    ///
+    /// 404 `worker_not_found`; the store's.
+    pub(super) async fn worker(&self, name: &str) -> Result<Worker, Error> {
         let missing =
             || Error::NotFound { code: ErrorCode::WorkerNotFound, what: format!("worker {name}") };
         let catalog = self.inner.engine.catalog().await?;

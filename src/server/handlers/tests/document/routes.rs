@@ -47,7 +47,7 @@ fn every_route_is_documented() {
         post /v1/schedules/{schedule}/run, get /v1/tokens, post /v1/tokens, delete /v1/tokens/{id},
         get /v1/triggers, delete /v1/triggers/{trigger}, get /v1/triggers/{trigger},
         put /v1/triggers/{trigger}, post /v1/triggers/{trigger}/test, get /v1/workers, delete /v1/workers/{worker},
-        put /v1/workers/{worker}, post /v1/workers/{worker}/drain,
+        put /v1/workers/{worker}, post /v1/workers/{worker}/drain, get /v1/workers/{worker}/history,
         post /v1/workers/{worker}/stop, post /v1/workers/{worker}/undrain";
     let wanted: BTreeSet<String> =
         wanted.split(',').map(|operation| operation.trim().to_owned()).collect();
