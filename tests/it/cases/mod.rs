@@ -6,6 +6,7 @@
 
 mod crashes;
 mod dispatch;
+mod drains;
 mod events;
 mod explain;
 mod explain_queue;

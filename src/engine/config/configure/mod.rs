@@ -17,6 +17,7 @@
 //! - A process that dies between the two writes leaves a mark, which the next enqueue or change
 //!   removes.
 
+mod drains;
 mod queues;
 mod types;
 

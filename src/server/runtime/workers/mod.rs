@@ -14,15 +14,12 @@ pub(super) use registry::{Presence, WORKER_EXPIRY, Workers};
 use super::{Server, changes::Change};
 use crate::auth::Bounds;
 use tidegate_api::WorkerChange;
-use tidegate_core::{error_code::ErrorCode, job::TypeName, port::job_store::ItemKind};
+use tidegate_core::{error_code::ErrorCode, job::TypeName};
 use tidegate_engine::{
     Catalog, Error,
-    config::drain::Drain,
+    config::drain::{Drain, DrainChange},
     request::{Registration, Worker},
 };
-
-/// Most workers drained at once.
-const MAX_DRAINS: usize = 1000;
 
 /// Whether a worker gets no more jobs.
 pub(super) fn is_drained(catalog: &Catalog, name: Option<&str>) -> bool {
@@ -179,23 +176,13 @@ impl Server {
     /// 404 `worker_not_found`; 409 `too_many_drains`; 400 for a bad name.
     pub async fn drain_worker(&self, name: &str, draining: bool) -> Result<Worker, Error> {
         check_name(name)?;
-        if !draining {
-            let worker = self.worker(name).await?;
-            if worker.draining {
-                self.set_drain(name, None).await?;
-            }
-            return Ok(Worker { draining, stopping: false, ..worker });
-        }
-        let worker = self.drainable(name).await?;
-        let drain = match self.drain_of(name).await? {
-            None => Drain::Drained(self.now()),
-            Some(Drain::Stopping { stopping_since, drained_since: None }) => {
-                Drain::Stopping { stopping_since, drained_since: Some(self.now()) }
-            }
-            Some(_) => return Ok(worker),
+        let (worker, change) = if draining {
+            (self.drainable(name).await?, DrainChange::Drain)
+        } else {
+            (self.worker(name).await?, DrainChange::Undrain)
         };
-        self.set_drain(name, Some(drain)).await?;
-        Ok(Worker { draining, ..worker })
+        let drain = self.change_drain(name, change).await?;
+        Ok(Worker { draining, stopping: drain.is_some_and(Drain::is_stop), ..worker })
     }
 
     /// Has a worker end in order: it gets no more jobs, and the answer to its next lease request, or
@@ -209,12 +196,7 @@ impl Server {
     pub async fn stop_worker(&self, name: &str) -> Result<Worker, Error> {
         check_name(name)?;
         let worker = self.drainable(name).await?;
-        let drain = self.drain_of(name).await?;
-        if drain.is_none_or(|drain| !drain.is_stop()) {
-            let drained_since = drain.and_then(Drain::drained_since);
-            let stop = Drain::Stopping { stopping_since: self.now(), drained_since };
-            self.set_drain(name, Some(stop)).await?;
-        }
+        self.change_drain(name, DrainChange::Stop).await?;
         self.inner.workers.end_calls(name);
         Ok(Worker { draining: true, stopping: true, ..worker })
     }
@@ -231,32 +213,17 @@ impl Server {
         catalog.is_ok_and(|catalog| is_stopping(&catalog, name))
     }
 
-    async fn drain_of(&self, name: &str) -> Result<Option<Drain>, Error> {
-        Ok(self.inner.engine.catalog().await?.drains.get(name).copied())
-    }
-
     /// Publishes a change of a worker that no item of the store shows.
     fn worker_changed(&self, name: &str, change: &'static str) {
         let change = WorkerChange { worker: name.to_owned(), change: change.into() };
         self.inner.changes.add(Change::Worker(change));
     }
 
-    /// Stores why a worker gets no more jobs; with none, it gets jobs.
-    async fn set_drain(&self, name: &str, drain: Option<Drain>) -> Result<(), Error> {
-        let catalog = self.inner.engine.catalog().await?;
-        let drains = &catalog.drains;
-        if drain.is_some() && !drains.contains_key(name) && drains.len() >= MAX_DRAINS {
-            let message = format!(
-                "{} workers are drained or stopped: delete those that are gone",
-                drains.len()
-            );
-            return Err(Error::Conflict { code: ErrorCode::TooManyDrains, message, holder: None });
-        }
-        let stored = drain.map(|drain| serde_json::to_vec(&drain)).transpose();
-        let stored = stored.map_err(|error| Error::Internal(error.to_string()))?;
-        self.inner.engine.put_item(ItemKind::Drain, name, stored).await?;
+    /// Changes why a worker gets no more jobs, and returns what it is then.
+    async fn change_drain(&self, name: &str, change: DrainChange) -> Result<Option<Drain>, Error> {
+        let drain = self.inner.engine.change_drain(name, change).await?;
         self.inner.wake_known();
-        Ok(())
+        Ok(drain)
     }
 
     /// Removes a worker from the list, and ends its drain unless `keep_drain`. A request that it ends
@@ -267,11 +234,8 @@ impl Server {
     /// 404 `worker_not_found`.
     pub async fn forget_worker(&self, name: &str, keep_drain: bool) -> Result<(), Error> {
         self.worker(name).await?;
-        if let Some(drain) = self.drain_of(name).await? {
-            let kept = drain.drained_since().filter(|_| keep_drain).map(Drain::Drained);
-            if kept != Some(drain) {
-                self.set_drain(name, kept).await?;
-            }
+        if is_drained(&*self.inner.engine.catalog().await?, Some(name)) {
+            self.change_drain(name, DrainChange::Leave { keep_drain }).await?;
         }
         self.remove_registration(name).await?;
         if self.inner.workers.remove(name) {
