@@ -467,6 +467,45 @@ describe('the console', { concurrency: 3 }, () => {
       });
     });
 
+    it('are sorted over all pages by the headings', async () => {
+      const jobs = Array.from({ length: 25 }, (_, n) => ({
+        ...{ type: 'mail', id: `sort-${n}`, data: {}, priority: (n * 7) % 25 },
+        ...{ attributes: { batch: 'sorted' }, delay_seconds: 3600 },
+      }));
+      await call(full.api, 'POST', '/v1/jobs/batch', { jobs });
+      await on(full, {}, async (tab, page) => {
+        await tab.open('#/jobs?attribute[batch]=sorted');
+        await page.getByLabel('a page').selectOption('20');
+        await page.getByText('Columns', { exact: true }).click();
+        await page.getByRole('checkbox', { name: 'Priority' }).setChecked(true);
+        await page.keyboard.press('Escape');
+        const first = async () => (await page.locator('tbody tr').first().innerText()) ?? '';
+        const heading = page.getByRole('columnheader', { name: /Priority/ });
+        await heading.getByRole('button').click();
+        await page.waitForURL(/sort=-priority/);
+        // Of all 25, not of the 20 newest.
+        const largest = jobs.find((job) => job.priority === 24).id;
+        await until('the largest is first', async () => (await first()).includes(largest));
+        assert.equal(await heading.getAttribute('aria-sort'), 'descending');
+        await page.getByText('20 shown, all that match are sorted.').waitFor();
+        await page.getByRole('link', { name: 'Next page' }).click();
+        const fifth = jobs.find((job) => job.priority === 4).id;
+        await until('the second page goes on', async () => (await first()).includes(fifth));
+        await heading.getByRole('button').click();
+        await page.waitForURL((url) => /sort=priority/.test(url) && !/cursor/.test(url));
+        await until('the smallest is first', async () => (await first()).includes('sort-0'));
+        assert.deepEqual(await tab.axe(), []);
+        // A heading without an order of the server sorts what is shown.
+        await page.getByRole('columnheader', { name: 'Job' }).getByRole('button').click();
+        await until('the last id is first', async () => /sort-24|sort-9/.test(await first()));
+        assert.match(page.url(), /sort=priority/);
+        await page.getByRole('columnheader', { name: 'Job' }).getByRole('button').click();
+        await page.getByRole('columnheader', { name: 'Job' }).getByRole('button').click();
+        await heading.getByRole('button').click();
+        await page.waitForURL((url) => !/sort=/.test(url));
+      });
+    });
+
     it('of a selection are changed after a dry run', async () => {
       await on(full, {}, async (tab, page) => {
         await tab.open('#/jobs?type=mail&phase=ready');
@@ -1085,6 +1124,41 @@ describe('the console', { concurrency: 3 }, () => {
         await call(full.api, 'DELETE', `/v1/workers/${worker}?keep_drain=true`);
         await row.waitFor({ state: 'detached' });
       });
+    });
+
+    it('have charts of an hour and a day', async () => {
+      const worker = 'host-9-10';
+      await call(full.api, 'PUT', `/v1/workers/${worker}`, { capacity: 3, types: ['mail'] });
+      await on(full, {}, async (tab, page) => {
+        const step = { hour: 10, day: 300 };
+        await page.route('**/v1/workers/*/history?range=*', async (route) => {
+          const answer = await route.fetch();
+          const json = await answer.json();
+          const range = new URL(route.request().url()).searchParams.get('range');
+          assert.equal(json.step_seconds, step[range]);
+          const last = Math.floor(Date.now() / 1000 / step[range] - 2) * step[range];
+          const points = Array.from({ length: 20 }, (_, n) => ({
+            at: new Date((last - (19 - n) * step[range]) * 1000).toISOString(),
+            ...{ finished: 8, failed: 1, running: n },
+          }));
+          await route.fulfill({ json: { ...json, from: points[0].at, points } });
+        });
+        await tab.open('#/workers');
+        await page.getByRole('link', { name: `Charts of ${worker}` }).click();
+        await page.getByRole('heading', { name: `${worker}: last hour` }).waitFor();
+        await page.getByRole('img', { name: /Running jobs: running 19/ }).waitFor();
+        await page.getByText('Attempts that ended, mean of a minute').waitFor();
+        assert.deepEqual(await tab.axe(), []);
+        await page.getByRole('button', { name: 'Day', exact: true }).click();
+        await page.getByRole('heading', { name: `${worker}: last day` }).waitFor();
+        await page.getByText('Attempts that ended, mean of five minutes').waitFor();
+        assert.match(page.url(), /range=day/);
+        // That of the server, as it is.
+        await page.unroute('**/v1/workers/*/history?range=*');
+        await tab.open(`#/workers?worker=${worker}`);
+        await page.getByText(/Nothing happened in the last hour|Attempts that ended/).waitFor();
+      });
+      await call(full.api, 'DELETE', `/v1/workers/${worker}`);
     });
   });
 

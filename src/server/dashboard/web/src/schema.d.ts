@@ -646,6 +646,7 @@ export interface components {
         JobPage: {
             jobs: components["schemas"]["Job"][];
             next_cursor?: string | null;
+            sorted?: components["schemas"]["SortedJobs"] | null;
             unreadable?: string[];
         };
         JobPatch: {
@@ -1598,6 +1599,11 @@ export interface components {
         SnsTarget: {
             topic_arn: string;
         };
+        SortedJobs: {
+            /** Format: int64 */
+            compared: number;
+            complete: boolean;
+        };
         SqsTarget: {
             queue_url: string;
         };
@@ -1866,6 +1872,21 @@ export interface components {
         WorkerChange: {
             change: string;
             worker: string;
+        };
+        WorkerHistory: {
+            from?: components["schemas"]["Timestamp"] | null;
+            points: components["schemas"]["WorkerHistoryPoint"][];
+            /** Format: int64 */
+            step_seconds: number;
+        };
+        WorkerHistoryPoint: {
+            at: components["schemas"]["Timestamp"];
+            /** Format: int64 */
+            failed: number;
+            /** Format: int64 */
+            finished: number;
+            /** Format: int64 */
+            running: number;
         };
         WorkerPage: {
             next_cursor?: string | null;

@@ -19,6 +19,7 @@ export type HeldJobs = Schemas['HeldJobs'];
 export type ConstraintUse = Schemas['ConstraintUse'];
 export type History = Schemas['History'];
 export type HistoryPoint = Schemas['HistoryPoint'];
+export type WorkerHistory = Schemas['WorkerHistory'];
 export type Quantiles = Schemas['Quantiles'];
 export type Throughput = Schemas['Throughput'];
 export type JobType = Schemas['JobType'];

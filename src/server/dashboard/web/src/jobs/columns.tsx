@@ -7,6 +7,8 @@ import { now } from '../state/live';
 import { Badge, Time } from '../ui/basics';
 import type { Column } from '../ui/table';
 
+/** The phases before the end of a job. */
+const LIVE: ReadonlySet<string> = new Set(['scheduled', 'ready', 'retrying', 'running']);
 /** Longest shown part of a message or value. */
 const SHOWN = 120;
 
@@ -102,6 +104,7 @@ export const COLUMNS: readonly Column<Job>[] = [
     label: 'Attempt',
     cell: (job) => `${job.attempt} of ${job.max_attempts}`,
     sort: (job) => job.attempt,
+    field: 'attempt',
     number: true,
   },
   {
@@ -115,6 +118,7 @@ export const COLUMNS: readonly Column<Job>[] = [
     label: 'Took',
     cell: (job) => span(duration(job, now.value)),
     sort: (job) => duration(job, now.value),
+    field: 'duration',
     number: true,
     title: 'How long the latest attempt took, or runs',
   },
@@ -123,6 +127,7 @@ export const COLUMNS: readonly Column<Job>[] = [
     label: 'Waited',
     cell: (job) => span(waited(job)),
     sort: waited,
+    field: 'wait',
     number: true,
     title: 'How long the job was due before its latest attempt started',
   },
@@ -138,6 +143,7 @@ export const COLUMNS: readonly Column<Job>[] = [
     label: 'Priority',
     cell: (job) => job.priority,
     sort: (job) => job.priority,
+    field: 'priority',
     number: true,
   },
   {
@@ -150,6 +156,15 @@ export const COLUMNS: readonly Column<Job>[] = [
     label: 'Created',
     cell: (job) => <Time at={job.created_at} />,
     sort: (job) => instant(job.created_at),
+    field: 'created_at',
+  },
+  {
+    id: 'started',
+    label: 'Started',
+    cell: (job) => (job.started_at ? <Time at={job.started_at} /> : NONE),
+    sort: (job) => instant(job.started_at),
+    field: 'started_at',
+    title: 'When the latest attempt started',
   },
   {
     id: 'when',
@@ -159,7 +174,15 @@ export const COLUMNS: readonly Column<Job>[] = [
   },
 ];
 
-/** The columns with the given ids, after the id of the job. */
-export function columnsOf(ids: readonly string[]): Column<Job>[] {
-  return [ID, ...COLUMNS.filter((column) => ids.includes(column.id))];
+/** What the column of due times and ends is about, in a list of this phase; nothing if of both. */
+function whenField(phase: string): string | undefined {
+  if (LIVE.has(phase)) return 'run_at';
+  return phase ? 'ended_at' : undefined;
+}
+
+/** The columns with the given ids, after the id of the job, in a list of the jobs of a phase. */
+export function columnsOf(ids: readonly string[], phase = ''): Column<Job>[] {
+  const field = whenField(phase);
+  const chosen = COLUMNS.filter((column) => ids.includes(column.id));
+  return [ID, ...chosen.map((of) => (of.id === 'when' && field ? { ...of, field } : of))];
 }

@@ -20,8 +20,10 @@ function draftOf(query: URLSearchParams): Draft {
 
 function queryOf(draft: Draft, before: URLSearchParams): URLSearchParams {
   const query = new URLSearchParams();
-  const phase = before.get('phase');
-  if (phase) query.set('phase', phase);
+  for (const name of ['phase', 'sort']) {
+    const value = before.get(name);
+    if (value) query.set(name, value);
+  }
   for (const [name, value] of Object.entries(draft.values))
     if (value.trim()) query.set(name, value.trim());
   for (const [name, value] of draft.attributes)

@@ -20,8 +20,10 @@ export async function readJobs(
 ): Promise<JobPage> {
   const params = parameters(query, serverNow());
   params.set('limit', String(pageSize.peek()));
-  const cursor = query.get('cursor');
-  if (cursor) params.set('cursor', cursor);
+  for (const name of ['sort', 'cursor']) {
+    const value = query.get(name);
+    if (value) params.set(name, value);
+  }
   let page = await get<JobPage>('v1/jobs', params, signal);
   for (let more = EMPTY_PAGES; more > 0 && !page.jobs.length && page.next_cursor; more--) {
     params.set('cursor', page.next_cursor);

@@ -1,6 +1,7 @@
 // The parts around the list of jobs: conditions, tabs, actions, columns, pages.
 
 import { serverless } from '../api/session';
+import type { JobPage } from '../api/types';
 import { VERBS, type Verb } from '../jobs/bulk';
 import { COLUMNS } from '../jobs/columns';
 import type { Counts } from '../jobs/list';
@@ -116,12 +117,20 @@ export function ColumnChoice() {
   );
 }
 
+/** The order of the list, in words. */
+function orderOf(sort: string | null, compared: JobPage['sorted']): string {
+  if (!sort) return serverless.value ? 'by due time' : 'newest first';
+  if (!compared || compared.complete) return 'all that match are sorted';
+  return `sorted among ${count(compared.compared)} of those that match: add conditions`;
+}
+
 /** Links to other pages, and what the order is. */
 export function Pages(props: {
   query: URLSearchParams;
   next: string | null;
   rows: number;
   unreadable: string[];
+  sorted: JobPage['sorted'];
 }) {
   const { query, next } = props;
   const to = (cursor: string | null) => {
@@ -155,8 +164,7 @@ export function Pages(props: {
         </select>
       </label>
       <span class="soft">
-        {count(props.rows)} shown, {serverless.value ? 'by due time' : 'newest first'}. Headings
-        sort the jobs shown; the server has no other order.
+        {count(props.rows)} shown, {orderOf(query.get('sort'), props.sorted)}.
       </span>
       {props.unreadable.length > 0 && (
         <span class="failure">Cannot be read: {props.unreadable.join(', ')}</span>

@@ -1,12 +1,23 @@
-// The history of a queue as the columns of charts.
+// The history of a queue, a type or a worker as the columns of charts.
 
-import type { History, HistoryPoint, Quantiles } from '../api/types';
+import type { HistoryPoint, Quantiles } from '../api/types';
 import { instant } from './format';
 
 /** Values over time: the instants in seconds, and one list of values per name. */
 export interface Columns {
   x: number[];
   of: Record<string, (number | null)[]>;
+}
+
+/** A step of a history. Workers have some of its numbers. */
+export type Step = Pick<HistoryPoint, 'at' | 'finished' | 'failed' | 'running'> &
+  Partial<HistoryPoint>;
+
+/** What the histories of queues, types and workers have in common. */
+export interface Steps {
+  step_seconds: number;
+  from?: string | null | undefined;
+  points: readonly Step[];
 }
 
 /** How far back charts go. */
@@ -20,7 +31,7 @@ const LEAST = 12;
 const LEVELS = ['scheduled', 'ready', 'retrying', 'running', 'weight', 'limit'] as const;
 
 /** The columns of a history. Steps that were left out repeat the jobs of the step before, without events. */
-export function columnsOf(history: History, now: number, range: Range = 'hour'): Columns {
+export function columnsOf(history: Steps, now: number, range: Range = 'hour'): Columns {
   const step = history.step_seconds;
   const first = instant(history.from) ?? instant(history.points[0]?.at) ?? now;
   const end = Math.floor(now / 1000 / step) * step;
@@ -35,8 +46,8 @@ export function columnsOf(history: History, now: number, range: Range = 'hour'):
 }
 
 function fill(
-  points: Map<number, HistoryPoint>,
-  before: HistoryPoint | undefined,
+  points: Map<number, Step>,
+  before: Step | undefined,
   start: number,
   end: number,
   step: number,

@@ -20,6 +20,7 @@ import { go, route } from '../state/router';
 import { Empty, Failed, Loading } from '../ui/basics';
 import { Table } from '../ui/table';
 
+const SORTED_MS = 10_000;
 const COUNTS_MS = 5000;
 /** Counting under a filter takes a read for each phase. */
 const COUNTED_MS = 30_000;
@@ -44,16 +45,25 @@ export function JobsPage() {
       shown.current = page.jobs;
       return page;
     },
-    { on: (change) => change.kind === 'job' || change.kind === 'removed' },
+    {
+      on: (change) => change.kind === 'job' || change.kind === 'removed',
+      // Each page of a sorted list reads all that it compares.
+      ...(query.has('sort') ? { gap: SORTED_MS, every: serverless.value ? 0 : SORTED_MS } : {}),
+    },
   );
   const counts = useLoad(
-    `counts ${without(query, 'phase', 'cursor')}`,
+    `counts ${without(query, 'phase', 'cursor', 'sort')}`,
     (signal) => readCounts(query, signal, serverless.value),
     { every: narrower(query, ['queue', 'phase']) ? COUNTED_MS : COUNTS_MS },
   );
   const rows = jobs.data?.jobs ?? [];
   const apply = (next: URLSearchParams) => {
     setSelected(new Set());
+    go(href(['jobs'], next));
+  };
+  const onOrder = (field: string | null) => {
+    const next = without(query, 'sort', 'cursor');
+    if (field) next.set('sort', field);
     go(href(['jobs'], next));
   };
   const onBulk = (verb: Verb) => {
@@ -107,9 +117,10 @@ export function JobsPage() {
         <Table
           caption="Jobs"
           dense
-          columns={columnsOf(columns.value)}
+          columns={columnsOf(columns.value, query.get('phase') ?? '')}
           rows={rows}
           id={(job) => job.id}
+          order={{ field: query.get('sort'), onChange: onOrder }}
           {...(may('admin') ? { selection: { ids: selected, onChange: setSelected } } : {})}
         />
       )}
@@ -118,6 +129,7 @@ export function JobsPage() {
         next={jobs.data?.next_cursor ?? null}
         rows={rows.length}
         unreadable={jobs.data?.unreadable ?? []}
+        sorted={jobs.data?.sorted}
       />
       {bulk && (
         <BulkDialog

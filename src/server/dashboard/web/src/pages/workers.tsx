@@ -2,12 +2,14 @@
 
 import { useState } from 'preact/hooks';
 import { all, get, optional, path, post, send } from '../api/client';
-import { may } from '../api/session';
+import { may, serverless } from '../api/session';
 import type { Job, JobPage, Worker } from '../api/types';
 import { count, instant, plural } from '../lib/format';
 import { href, jobHref } from '../lib/route';
+import { WorkerHistorySection } from '../queue/history';
 import { now, useLoad } from '../state/live';
 import { attempt } from '../state/notices';
+import { route } from '../state/router';
 import { Badge, Button, Empty, Failed, Loading, Time } from '../ui/basics';
 import { Confirm } from '../ui/dialog';
 import { type Column, Table } from '../ui/table';
@@ -64,6 +66,40 @@ export function WorkersPage() {
       await send('DELETE', path`v1/workers/${worker.name}`);
       await reload();
     }, `${worker.name} is removed from the list.`);
+  const charted = route.value?.query.get('worker') ?? '';
+  const actions = (row: Row) => (
+    <>
+      {row.draining ? (
+        <Button kind="small" onClick={() => undrain(row)} label={`Undrain ${row.name}`}>
+          Undrain
+        </Button>
+      ) : (
+        <button
+          type="button"
+          class="small"
+          aria-label={`Drain ${row.name}`}
+          onClick={() => setDrain(row)}
+        >
+          Drain …
+        </button>
+      )}
+      {!row.stopping && (
+        <button
+          type="button"
+          class="small danger"
+          aria-label={`Stop ${row.name}`}
+          onClick={() => setStop(row)}
+        >
+          Stop …
+        </button>
+      )}
+      {isSilent(row, now.value) && (
+        <Button kind="small" onClick={() => remove(row)} label={`Remove ${row.name}`}>
+          Remove
+        </Button>
+      )}
+    </>
+  );
   const columns: Column<Row>[] = [
     {
       id: 'name',
@@ -102,40 +138,20 @@ export function WorkersPage() {
       id: 'act',
       label: 'Actions',
       unseen: true,
-      cell: (row) =>
-        may('work') && (
-          <span class="row">
-            {row.draining ? (
-              <Button kind="small" onClick={() => undrain(row)} label={`Undrain ${row.name}`}>
-                Undrain
-              </Button>
-            ) : (
-              <button
-                type="button"
-                class="small"
-                aria-label={`Drain ${row.name}`}
-                onClick={() => setDrain(row)}
-              >
-                Drain …
-              </button>
-            )}
-            {!row.stopping && (
-              <button
-                type="button"
-                class="small danger"
-                aria-label={`Stop ${row.name}`}
-                onClick={() => setStop(row)}
-              >
-                Stop …
-              </button>
-            )}
-            {isSilent(row, now.value) && (
-              <Button kind="small" onClick={() => remove(row)} label={`Remove ${row.name}`}>
-                Remove
-              </Button>
-            )}
-          </span>
-        ),
+      cell: (row) => (
+        <span class="row">
+          {!serverless.value && (
+            <a
+              href={href(['workers'], { worker: row.name })}
+              aria-label={`Charts of ${row.name}`}
+              aria-current={row.name === charted ? 'true' : undefined}
+            >
+              Charts
+            </a>
+          )}
+          {may('work') && actions(row)}
+        </span>
+      ),
     },
   ];
   return (
@@ -164,6 +180,7 @@ export function WorkersPage() {
           <Table caption="Workers" columns={columns} rows={rows} id={(row) => row.name} />
         </>
       )}
+      {charted && !serverless.value && <WorkerHistorySection key={charted} name={charted} />}
       {drain && (
         <Confirm
           title={`Drain ${drain.name}?`}

@@ -11,8 +11,12 @@ import { useLoad } from '../state/live';
 const EVERY_MS = 30_000;
 const READ = 500;
 
-/** The changes of a queue or a type. Only admin reads the audit log; everyone else gets none. */
-export function useMarks(kind: 'queues' | 'job-types', name: string, range: Range): Mark[] {
+/** The changes of a queue, a type or a worker. Only admin reads the audit log; everyone else gets none. */
+export function useMarks(
+  kind: 'queues' | 'job-types' | 'workers',
+  name: string,
+  range: Range,
+): Mark[] {
   const admin = isAdmin.value;
   const load = (signal: AbortSignal) =>
     admin ? optional(get<AuditPage>('v1/audit', { limit: READ }, signal)) : Promise.resolve(null);

@@ -11,6 +11,8 @@ export interface Column<T> {
   cell: (row: T) => ComponentChildren;
   /** What the rows are sorted by; without it the column does not sort. */
   sort?: (row: T) => Key;
+  /** The server sorts all rows by this field, where the table has an order. */
+  field?: string;
   /** Numbers are aligned to the right. */
   number?: boolean;
   /** The heading is for screen readers only: what is in the cells names itself. */
@@ -38,9 +40,11 @@ export interface TableProps<T> {
   dense?: boolean;
   /** The order at first. */
   sort?: Sort;
+  /** The order of the server: a field, after `-` if the largest is first; null if it has its own. */
+  order?: { field: string | null; onChange: (field: string | null) => void };
 }
 
-/** A table whose columns sort the rows that are shown. */
+/** A table whose columns sort the rows that are shown, or all rows where the server can. */
 export function Table<T>({
   caption,
   columns,
@@ -50,10 +54,20 @@ export function Table<T>({
   rowClass,
   dense,
   sort: first,
+  order,
 }: TableProps<T>) {
-  const [sort, setSort] = useState<Sort | null>(first ?? null);
-  const by = columns.find((column) => column.id === sort?.by)?.sort;
-  const shown = by && sort ? sorted(rows, by, sort.down) : rows;
+  const [local, setLocal] = useState<Sort | null>(first ?? null);
+  const sort = local ?? sortOf(columns, order?.field);
+  const by = columns.find((column) => column.id === local?.by)?.sort;
+  const shown = by && local ? sorted(rows, by, local.down) : rows;
+  const setSort = (next: Sort | null) => {
+    const field = next && columns.find((column) => column.id === next.by)?.field;
+    if (order && next && field) {
+      setLocal(null);
+      order.onChange(next.down ? `-${field}` : field);
+    } else if (next || local || !order) setLocal(next);
+    else order.onChange(null);
+  };
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: a table that scrolls must be reachable by key
     // biome-ignore lint/a11y/useSemanticElements: a fieldset is for controls
@@ -100,6 +114,13 @@ export function Table<T>({
       </table>
     </div>
   );
+}
+
+/** The column that shows an order of the server; null if none does. */
+function sortOf<T>(columns: Column<T>[], field: string | null | undefined): Sort | null {
+  const down = field?.startsWith('-') ?? false;
+  const column = columns.find((one) => one.field && one.field === field?.replace(/^-/, ''));
+  return column ? { by: column.id, down } : null;
 }
 
 /** What the headings do, on a screen that is too narrow for them. */
