@@ -2,6 +2,8 @@
 //! virtual time.
 
 mod faulty_table;
+#[cfg(feature = "aws")]
+mod history;
 mod lateness;
 mod life;
 #[cfg(feature = "aws")]

@@ -12,6 +12,7 @@ mod own_jobs;
 mod simulation;
 mod stream;
 mod traces;
+mod workers;
 
 use std::sync::Arc;
 

@@ -21,10 +21,13 @@ use super::{ApiOptions, options};
 use crate::{
     auth::{AuthError, Authenticate, Bounds, Credentials, Principal, Scope},
     handlers,
-    runtime::testing::{builder, in_time},
+    runtime::{
+        Server,
+        testing::{builder, in_time},
+    },
 };
-use tidegate_core::port::Clock as _;
-use tidegate_engine::memory::FakeClock;
+use tidegate_core::{job::type_config::TypeConfig, port::Clock as _};
+use tidegate_engine::{memory::FakeClock, testkit::builders::name};
 
 const VALID: u8 = 0;
 const REVOKED: u8 = 1;
@@ -58,17 +61,17 @@ impl Authenticate for OneToken {
 async fn open(
     clock: &Arc<FakeClock>,
     auth: &Arc<OneToken>,
-) -> impl Stream<Item = Result<Bytes, axum::Error>> + Unpin {
+) -> (Server, impl Stream<Item = Result<Bytes, axum::Error>> + Unpin) {
     let server = builder(clock).start().await.unwrap();
     let options = ApiOptions { auth: Arc::clone(auth) as _, ..ApiOptions::clone(&options()) };
-    let router: Router = handlers::router(server, options);
+    let router: Router = handlers::router(server.clone(), options);
     let request = Request::get("/v1/stream").header("host", "127.0.0.1:8080");
     let request = request.header("authorization", "Bearer token").body(Body::empty()).unwrap();
     let answer = router.oneshot(request).await.unwrap();
     assert_eq!(answer.status(), 200);
     let mut events = answer.into_body().into_data_stream();
     assert!(events.next().await.unwrap().unwrap().starts_with(b"event: ready"));
-    events
+    (server, events)
 }
 
 #[tokio::test]
@@ -76,7 +79,7 @@ async fn a_stream_ends_soon_after_its_token_is_revoked() {
     for state in [REVOKED, OTHER_BOUNDS, OTHER_SCOPE] {
         let clock = Arc::new(FakeClock::default());
         let auth = Arc::new(OneToken(AtomicU8::new(VALID)));
-        let mut events = open(&clock, &auth).await;
+        let (_server, mut events) = open(&clock, &auth).await;
         for valid in [VALID, UNKNOWN, VALID] {
             auth.0.store(valid, Ordering::Relaxed);
             let event = in_time(&clock, events.next()).await.unwrap().unwrap();
@@ -88,4 +91,29 @@ async fn a_stream_ends_soon_after_its_token_is_revoked() {
         let took = clock.now().since(revoked_at);
         assert!(took <= Duration::from_secs(16), "{took:?}");
     }
+}
+
+#[tokio::test]
+async fn changes_do_not_delay_the_end_of_a_revoked_stream() {
+    let clock = Arc::new(FakeClock::default());
+    let auth = Arc::new(OneToken(AtomicU8::new(VALID)));
+    let (server, mut events) = open(&clock, &auth).await;
+    auth.0.store(REVOKED, Ordering::Relaxed);
+    let revoked_at = clock.now();
+    // Without a change for the shortest time, none of its keep-alives would come.
+    let mut changes = 0;
+    loop {
+        server.put_type(&name(&format!("t{changes}")), TypeConfig::default(), None).await.unwrap();
+        match in_time(&clock, events.next()).await {
+            Some(event) => {
+                let event = event.unwrap();
+                assert!(event.starts_with(b"event: job_type"), "{event:?}");
+            }
+            None => break,
+        }
+        changes += 1;
+        clock.advance(Duration::from_secs(1));
+        assert!(clock.now().since(revoked_at) < Duration::from_secs(20), "{changes} changes");
+    }
+    assert!(changes > 3, "{changes} changes came before the check");
 }
