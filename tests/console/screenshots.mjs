@@ -108,7 +108,10 @@ async function work(api, queue, n) {
   queue.running ??= [];
   const jobs = Array.from({ length: Math.floor(queue.come(n) + next()) }, () => {
     const tenant = TENANTS[Math.floor(next() * TENANTS.length)];
-    return { type: queue.type, data: { tenant, order: Math.floor(next() * 90_000) + 10_000 } };
+    const order = Math.floor(next() * 90_000) + 10_000;
+    queue.jobs = (queue.jobs ?? 0) + 1;
+    // Drawn ids would make each run another picture of another size.
+    return { type: queue.type, id: `${queue.type}-${queue.jobs}`, data: { tenant, order } };
   });
   if (jobs.length) await call(api, 'POST', '/v1/jobs/batch', { jobs });
   const over = queue.running.filter((one) => one.until <= n);
@@ -228,6 +231,8 @@ async function picture(
   if (act) await act(page);
   const file = join(folder, `console-${name}.png`);
   await page.screenshot({ path: file });
+  // A request under way is answered by no handler then.
+  await page.unrouteAll({ behavior: 'ignoreErrors' });
   await context.close();
   const { size } = statSync(file);
   console.log(`${file}: ${size} bytes`);
