@@ -1153,6 +1153,8 @@ describe('the console', { concurrency: 3 }, () => {
         await page.getByRole('heading', { name: `${worker}: last day` }).waitFor();
         await page.getByText('Attempts that ended, mean of five minutes').waitFor();
         assert.match(page.url(), /range=day/);
+        await page.getByRole('link', { name: `Close charts of ${worker}` }).click();
+        await page.getByText('Attempts that ended').waitFor({ state: 'detached' });
         // That of the server, as it is.
         await page.unroute('**/v1/workers/*/history?range=*');
         await tab.open(`#/workers?worker=${worker}`);

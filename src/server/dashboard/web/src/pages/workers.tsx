@@ -142,11 +142,10 @@ export function WorkersPage() {
         <span class="row">
           {!serverless.value && (
             <a
-              href={href(['workers'], { worker: row.name })}
-              aria-label={`Charts of ${row.name}`}
-              aria-current={row.name === charted ? 'true' : undefined}
+              href={href(['workers'], row.name === charted ? {} : { worker: row.name })}
+              aria-label={`${row.name === charted ? 'Close charts' : 'Charts'} of ${row.name}`}
             >
-              Charts
+              {row.name === charted ? 'Close charts' : 'Charts'}
             </a>
           )}
           {may('work') && actions(row)}
@@ -167,6 +166,7 @@ export function WorkersPage() {
           need none.
         </Empty>
       )}
+      {charted && !serverless.value && <WorkerHistorySection key={charted} name={charted} />}
       {rows.length > 0 && (
         <>
           <p class="soft">
@@ -180,7 +180,6 @@ export function WorkersPage() {
           <Table caption="Workers" columns={columns} rows={rows} id={(row) => row.name} />
         </>
       )}
-      {charted && !serverless.value && <WorkerHistorySection key={charted} name={charted} />}
       {drain && (
         <Confirm
           title={`Drain ${drain.name}?`}
