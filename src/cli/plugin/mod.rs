@@ -58,7 +58,9 @@ pub enum Command {
     Get(Named),
     /// List a plugin's versions.
     Versions(Named),
-    /// Make an earlier version live again, or the shadow version.
+    /// Make the shadow version live, or another one.
+    Promote(versions::PromoteArgs),
+    /// Make the previously live version live again, or an earlier one.
     Rollback(versions::RollbackArgs),
     /// Call a version for comparison with the live one, or stop that.
     Shadow(versions::ShadowArgs),
@@ -97,6 +99,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
         Command::List => list::list(ctx).await,
         Command::Get(named) => list::get(&named, ctx).await,
         Command::Versions(named) => versions::list(&named, ctx).await,
+        Command::Promote(args) => versions::promote(args, ctx).await,
         Command::Rollback(args) => versions::rollback(args, ctx).await,
         Command::Shadow(args) => versions::shadow(args, ctx).await,
         Command::Differences(named) => differences::run(&named, ctx).await,

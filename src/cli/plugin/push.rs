@@ -60,7 +60,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
 fn outcome(plugin: &PluginView, new: bool) -> String {
     let PluginView { name, live, pushed, .. } = plugin;
     let number = pushed.unwrap_or(*live);
-    let make_live = format!("`tidegate plugin rollback {name} --to {number}` makes it live");
+    let make_live = format!("`tidegate plugin promote {name} --to {number}` makes it live");
     let place = if number == *live {
         "is live".to_owned()
     } else if plugin.shadow == Some(number) {
@@ -103,7 +103,7 @@ mod tests {
                 201,
                 sample::plugin(json!({"live": 2, "shadow": 3, "pushed": 3})),
                 "version 3 of share is the shadow of version 2; \
-                 `tidegate plugin rollback share --to 3` makes it live\n",
+                 `tidegate plugin promote share --to 3` makes it live\n",
             ),
             (
                 200,
@@ -115,7 +115,7 @@ mod tests {
             assert_eq!((code, out.as_str()), (ExitCode::Ok, wanted));
         }
         let (_, _, kept) = push(200, sample::plugin(json!({"live": 3, "pushed": 1})), &[]).await;
-        assert!(kept.contains("rollback share --to 1"), "{kept}");
+        assert!(kept.contains("promote share --to 1"), "{kept}");
     }
 
     #[tokio::test]

@@ -1,13 +1,14 @@
-//! `tidegate plugin versions`, `rollback`, `shadow` and `delete`: the live version and its shadow.
+//! `tidegate plugin versions`, `promote`, `rollback`, `shadow` and `delete`: the live version and
+//! its shadow.
 
 use std::str::FromStr;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tidegate_api::{PluginView, VersionView};
 
 use super::{Named, faults::word};
 use crate::cli::{
-    Context, ExitCode,
+    Context, ExitCode, UsageError,
     output::{self, OutputStyle},
     pages,
 };
@@ -19,6 +20,16 @@ pub struct RollbackArgs {
     #[command(flatten)]
     name: Named,
     /// The version to make live [default: the previously live one].
+    #[arg(long, value_name = "VERSION")]
+    to: Option<u32>,
+}
+
+/// The options of `tidegate plugin promote`.
+#[derive(Debug, clap::Args)]
+pub struct PromoteArgs {
+    #[command(flatten)]
+    name: Named,
+    /// The version to make live [default: the shadow version].
     #[arg(long, value_name = "VERSION")]
     to: Option<u32>,
 }
@@ -96,16 +107,42 @@ fn render(look: OutputStyle, versions: &[VersionView], now: Timestamp) -> String
     output::table(look, ["version", "is", "pushed", "roles", "bytes", "sha256"], rows)
 }
 
-/// Makes another version live.
+/// Makes the shadow version, or another one, live.
+///
+/// # Errors
+///
+/// As of [`rollback`]; and [`UsageError`] if no version is named and the plugin has no shadow.
+pub async fn promote(args: PromoteArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let name = &args.name.name;
+    let version = match args.to {
+        Some(version) => version,
+        None => {
+            let answer = ctx.client()?.get(&["plugins", name]).send().await?;
+            let plugin: PluginView = answer.read()?;
+            plugin.shadow.ok_or_else(|| {
+                let lists = format!("`tidegate plugin versions {name}` lists the others");
+                UsageError(format!("{name} has no shadow version: name one with --to; {lists}"))
+            })?
+        }
+    };
+    make_live(name, &json!({"version": version}), ctx).await
+}
+
+/// Makes the previously live version, or another one, live.
 ///
 /// # Errors
 ///
 /// The server is unreachable or does not know the version, or a queue or job type that uses the
 /// plugin does not work with it.
 pub async fn rollback(args: RollbackArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
-    let client = ctx.client()?;
     let body = args.to.map_or_else(|| json!({}), |version| json!({"version": version}));
-    let answer = client.post(&["plugins", &args.name.name, "rollback"]).json(&body).send().await?;
+    make_live(&args.name.name, &body, ctx).await
+}
+
+/// Makes the version in `body` live.
+async fn make_live(name: &str, body: &Value, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let client = ctx.client()?;
+    let answer = client.post(&["plugins", name, "rollback"]).json(body).send().await?;
     if ctx.json() {
         ctx.print_body(&answer.body)?;
     } else {
@@ -198,6 +235,11 @@ mod tests {
                 "POST /v1/plugins/share/rollback",
                 json!({"version": 2}),
             ),
+            (
+                &["promote", "share", "--to", "3"],
+                "POST /v1/plugins/share/rollback",
+                json!({"version": 3}),
+            ),
             (&["shadow", "share", "3"], "PUT /v1/plugins/share/shadow", json!({"version": 3})),
             (&["shadow", "share", "off"], "DELETE /v1/plugins/share/shadow", json!(null)),
             (&["delete", "share"], "DELETE /v1/plugins/share", json!(null)),
@@ -207,6 +249,20 @@ mod tests {
             let last = seen.last().unwrap();
             assert_eq!((last.line().as_str(), &last.body), (line, &body));
         }
+    }
+
+    #[tokio::test]
+    async fn the_shadow_is_promoted_if_no_version_is_named() {
+        let shadowed = sample::plugin(json!({"live": 2, "shadow": 4}));
+        let server = FakeServer::answering(move |_| (200, shadowed.clone())).await;
+        assert_eq!(server.run(&["plugin", "promote", "share"]).await.0, ExitCode::Ok);
+        let lines: Vec<String> = server.seen().iter().map(|request| request.line()).collect();
+        assert_eq!(lines, ["GET /v1/plugins/share", "POST /v1/plugins/share/rollback"]);
+        assert_eq!(server.seen()[1].body, json!({"version": 4}));
+
+        let server = FakeServer::answering(|_| (200, sample::plugin(json!({"live": 2})))).await;
+        assert_eq!(server.run(&["plugin", "promote", "share"]).await.0, ExitCode::Usage);
+        assert_eq!(server.seen().len(), 1, "nothing is changed");
     }
 
     #[test]
