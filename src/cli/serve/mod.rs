@@ -314,11 +314,13 @@ pub async fn start(
     let router = handlers::router(server.clone(), options);
     let closing = watch::Sender::new(false);
     let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
+    #[cfg(target_os = "linux")]
+    let code = released().await;
     let listener = Listener { socket, limits, clock, entropy };
     let listener = tokio::spawn(listener.serve(router, closing.subscribe()));
     tokio::spawn(record_token_uses(server.clone(), Arc::clone(&auth), closing.subscribe()));
     #[cfg(target_os = "linux")]
-    tokio::spawn(keep_memory_small(closing.subscribe()));
+    tokio::spawn(keep_memory_small(code, closing.subscribe()));
     Ok(Serving { address, server, auth, closing, listener, exporter })
 }
 
@@ -336,24 +338,33 @@ fn unusable(error: tidegate_engine::Error, data: &Path) -> anyhow::Error {
     ))
 }
 
-/// Releases unused memory after the start and then at an interval. Code in use is mapped again
-/// within microseconds; without the release, unused code and freed heap would stay resident.
+/// Releases the memory that only the start needed. Returns the mappings of the program.
 #[cfg(target_os = "linux")]
-async fn keep_memory_small(mut closing: watch::Receiver<bool>) {
+async fn released() -> Arc<memory::Code> {
     let code = Arc::new(memory::Code::loaded());
-    loop {
-        let code = Arc::clone(&code);
-        let give_back = move || {
-            code.unload();
-            memory::trim_heap();
-        };
-        // It holds the locks of the heaps one by one, so it runs on a thread that serves no
-        // request.
-        let _ = tokio::task::spawn_blocking(give_back).await;
-        if tokio::time::timeout(MEMORY_STAYS, closing.changed()).await.is_ok() {
-            return;
-        }
+    release(&code).await;
+    code
+}
+
+/// Releases unused memory at an interval. Code in use is mapped again within microseconds; without
+/// the release, unused code and freed heap would stay resident.
+#[cfg(target_os = "linux")]
+async fn keep_memory_small(code: Arc<memory::Code>, mut closing: watch::Receiver<bool>) {
+    while tokio::time::timeout(MEMORY_STAYS, closing.changed()).await.is_err() {
+        release(&code).await;
     }
+}
+
+/// Releases unused memory. It holds the locks of the heaps one by one, so it runs on a thread that
+/// serves no request.
+#[cfg(target_os = "linux")]
+async fn release(code: &Arc<memory::Code>) {
+    let code = Arc::clone(code);
+    let give_back = move || {
+        code.unload();
+        memory::trim_heap();
+    };
+    let _ = tokio::task::spawn_blocking(give_back).await;
 }
 
 /// Compiles plugins in a separate process of this same program, even if another release has
