@@ -1,6 +1,7 @@
 //! `tidegate plugin build`: builds a project into a component, with the tools of its language.
 //!
-//! Rust needs only its compiler: this process makes the component of the module. JavaScript and
+//! Rust needs only its compiler: this process makes the component of the module, as it does of the
+//! module of any other compiler ([`core_module`]). JavaScript and
 //! Python need tools with pinned versions, so that a build is reproducible. The error for a missing
 //! tool says how to install it.
 
@@ -15,7 +16,7 @@ use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use super::{local, new::Lang};
+use super::{core_module, local, new::Lang};
 use crate::cli::{Context, ExitCode, UsageError};
 
 /// The tool that builds components from JavaScript.
@@ -29,13 +30,17 @@ const TARGET: &str = "wasm32-unknown-unknown";
 #[derive(Debug, clap::Args)]
 #[command(after_help = "A file in the folder determines the language: Cargo.toml, plugin.js or \
     plugin.py.\n\
+    Other languages compile a core module that exports the functions of the contract, such as \
+    tidegate:plugin/throttle@0.1.0#decide. Give its file. It may import WASI preview 1, which \
+    answers the same each time: no files, no environment, the time 0.\n\
     JavaScript needs Node.js, and Python needs python3. The build downloads all other tools into \
     the project, which takes a while the first time.")]
 pub struct Args {
-    /// The project's folder.
+    /// The project's folder, or a core module.
     #[arg(default_value = ".")]
-    dir: PathBuf,
-    /// Where to write the component [default: NAME.wasm in the project's folder].
+    project: PathBuf,
+    /// Where to write the component [default: NAME.wasm in the project's folder, NAME.plugin.wasm
+    /// beside a core module].
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -47,16 +52,20 @@ pub struct Args {
 /// The folder is not a project, a tool is missing, or a tool failed and printed the reason on
 /// standard error; or the component, which was written, cannot be used as a plugin.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
-    let dir = tokio::fs::canonicalize(&args.dir)
-        .await
-        .map_err(|error| UsageError(format!("{} cannot be read: {error}", args.dir.display())))?;
-    let lang = language(&dir)?;
-    let (name, component) = match lang {
-        Lang::Rust => rust(&dir).await?,
-        Lang::Js => (folder_name(&dir), js(&dir).await?),
-        Lang::Python => (folder_name(&dir), python(&dir).await?),
+    let project = tokio::fs::canonicalize(&args.project).await.map_err(|error| {
+        UsageError(format!("{} cannot be read: {error}", args.project.display()))
+    })?;
+    let (default, component) = if project.is_file() {
+        (args.project.with_extension("plugin.wasm"), core_module::component(&project).await?)
+    } else {
+        let (name, component) = match language(&project)? {
+            Lang::Rust => rust(&project).await?,
+            Lang::Js => (folder_name(&project), js(&project).await?),
+            Lang::Python => (folder_name(&project), python(&project).await?),
+        };
+        (args.project.join(format!("{name}.wasm")), component)
     };
-    let output = args.output.unwrap_or_else(|| args.dir.join(format!("{name}.wasm")));
+    let output = args.output.unwrap_or(default);
     tokio::fs::write(&output, &component)
         .await
         .with_context(|| format!("{} cannot be written", output.display()))?;
@@ -125,16 +134,10 @@ async fn rust(dir: &Path) -> anyhow::Result<(String, Vec<u8>)> {
             module.display()
         ))
     })?;
-    let encoder = wit_component::ComponentEncoder::default()
-        .module(&module)
-        .map(|encoder| encoder.validate(true));
-    let component = encoder.and_then(|mut encoder| encoder.encode());
-    Ok((
-        name.to_owned(),
-        component.map_err(|error| {
-            anyhow::anyhow!("the compiled module cannot be made a component: {error:#}")
-        })?,
-    ))
+    let component = core_module::encode(&module);
+    let component =
+        component.map_err(|error| anyhow::anyhow!("of the compiled module: {error:#}"))?;
+    Ok((name.to_owned(), component))
 }
 
 /// Returns the world of `wit/plugin.wit` that a project exports, by the names that its source

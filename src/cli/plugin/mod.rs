@@ -7,6 +7,7 @@
 mod bench;
 mod build;
 mod check;
+mod core_module;
 mod differences;
 mod faults;
 mod list;
@@ -37,7 +38,7 @@ use tidegate_backends::wasm::COMPONENT_BYTES;
 pub enum Command {
     /// Create a project for a throttler or a retry strategy.
     New(new::Args),
-    /// Build a project into a component.
+    /// Build a project, or a core module of another compiler, into a component.
     Build(build::Args),
     /// Check that a component is a valid plugin, and show the cost of a call.
     Check(check::Args),

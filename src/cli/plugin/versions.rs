@@ -114,16 +114,15 @@ fn render(look: OutputStyle, versions: &[VersionView], now: Timestamp) -> String
 /// As of [`rollback`]; and [`UsageError`] if no version is named and the plugin has no shadow.
 pub async fn promote(args: PromoteArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
     let name = &args.name.name;
-    let version = match args.to {
-        Some(version) => version,
-        None => {
-            let answer = ctx.client()?.get(&["plugins", name]).send().await?;
-            let plugin: PluginView = answer.read()?;
-            plugin.shadow.ok_or_else(|| {
-                let lists = format!("`tidegate plugin versions {name}` lists the others");
-                UsageError(format!("{name} has no shadow version: name one with --to; {lists}"))
-            })?
-        }
+    let version = if let Some(version) = args.to {
+        version
+    } else {
+        let answer = ctx.client()?.get(&["plugins", name]).send().await?;
+        let plugin: PluginView = answer.read()?;
+        plugin.shadow.ok_or_else(|| {
+            let lists = format!("`tidegate plugin versions {name}` lists the others");
+            UsageError(format!("{name} has no shadow version: name one with --to; {lists}"))
+        })?
     };
     make_live(name, &json!({"version": version}), ctx).await
 }
@@ -204,7 +203,7 @@ mod tests {
 
     use crate::cli::{
         ExitCode,
-        testing::{FakeServer, sample},
+        testing::{FakeServer, SeenRequest, sample},
     };
 
     #[tokio::test]
@@ -256,7 +255,7 @@ mod tests {
         let shadowed = sample::plugin(json!({"live": 2, "shadow": 4}));
         let server = FakeServer::answering(move |_| (200, shadowed.clone())).await;
         assert_eq!(server.run(&["plugin", "promote", "share"]).await.0, ExitCode::Ok);
-        let lines: Vec<String> = server.seen().iter().map(|request| request.line()).collect();
+        let lines: Vec<String> = server.seen().iter().map(SeenRequest::line).collect();
         assert_eq!(lines, ["GET /v1/plugins/share", "POST /v1/plugins/share/rollback"]);
         assert_eq!(server.seen()[1].body, json!({"version": 4}));
 
