@@ -85,12 +85,18 @@ fn unload(mapped: Mapped) -> bool {
     unloaded.is_ok()
 }
 
-/// Lets two processors share a heap. To be called before the process has threads.
+/// Lets two processors share a heap, unless the environment sets a number of heaps
+/// (`MALLOC_ARENA_MAX`). To be called before the process has threads.
 ///
 /// By default each thread gets a heap of its own, up to eight for each processor, and each keeps
 /// free pages. Threads keep small freed pieces to themselves, so they seldom wait for a heap.
 #[cfg(target_env = "gnu")]
 pub fn share_heaps() {
+    #[allow(clippy::disallowed_methods, reason = "a setting of the C library, not of tidegate")]
+    let is_set = std::env::var_os("MALLOC_ARENA_MAX").is_some();
+    if is_set {
+        return;
+    }
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let heaps = (processors / 2).clamp(1, 1024) as nix::libc::c_int;
     #[allow(unsafe_code, reason = "a function of the C library without a safe name")]

@@ -320,7 +320,7 @@ mod tests {
         ("schedule put file", "schedule put s --type t --every 1h --file NONE"),
         ("schedule patch file", "schedule patch s --file NONE"),
         ("event send file", "event send --file NONE"),
-        ("plugin build dir", "plugin build NONE"),
+        ("plugin build project", "plugin build NONE"),
         ("plugin check file", "plugin check NONE"),
         ("plugin test file", "plugin test NONE"),
         ("plugin test cases", "plugin test FILE NONE"),

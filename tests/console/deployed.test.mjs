@@ -6,19 +6,21 @@ import { launch, newTab } from './browser.mjs';
 import { call, until } from './servers.mjs';
 
 const { CHROMIUM, URL: url, TOKEN: token } = process.env;
+/** Names of this run alone: the deployment may have those of an earlier one. */
+const OWN = `console-${Date.now().toString(36)}`;
 const PLACES = [
   'overview',
   'jobs',
-  'jobs/console-report/console-1',
-  'queues/console-mail',
+  `jobs/${OWN}/${OWN}`,
+  `queues/${OWN}`,
   'errors',
   'types',
-  'types/console-report',
+  `types/${OWN}`,
   'workers',
   'schedules',
-  'schedules/console-nightly',
+  `schedules/${OWN}`,
   'triggers',
-  'triggers/console-orders',
+  `triggers/${OWN}`,
   'plugins',
   'audit',
   'settings',
@@ -29,18 +31,18 @@ let browser;
 before(async () => {
   browser = await launch(CHROMIUM);
   const put = (path, body) => call(url, 'PUT', path, body, token);
-  await put('/v1/queues/console-mail', { concurrency: 2 });
-  await put('/v1/job-types/console-report', { queue: 'console-mail' });
-  await put('/v1/schedules/console-nightly', {
-    type: 'console-report',
+  await put(`/v1/queues/${OWN}`, { concurrency: 2 });
+  await put(`/v1/job-types/${OWN}`, { queue: OWN });
+  await put(`/v1/schedules/${OWN}`, {
+    type: OWN,
     cron: '0 3 * * *',
     tz: 'Europe/Berlin',
   });
-  await put('/v1/triggers/console-orders', {
+  await put(`/v1/triggers/${OWN}`, {
     filter: { type: 'order.paid' },
-    enqueue: { type: 'console-report' },
+    enqueue: { type: OWN },
   });
-  await put('/v1/jobs/console-report/console-1', { data: { n: 1 }, delay_seconds: 3600 });
+  await put(`/v1/jobs/${OWN}/${OWN}`, { data: { n: 1 }, delay_seconds: 3600 });
 });
 
 after(() => browser?.close());
@@ -54,20 +56,20 @@ it('opens every page without an error', async () => {
     assert.deepEqual(alerts, [], place);
   }
   await tab.go('#/overview');
-  await tab.page.getByText('console-mail').first().waitFor();
+  await tab.page.getByText(OWN).first().waitFor();
   await tab.close();
 });
 
 it('signs in by the form, and cancels a job', async () => {
   const tab = await newTab(browser, { url });
   const { page } = tab;
-  await tab.open('#/jobs/console-report/console-1');
+  await tab.open(`#/jobs/${OWN}/${OWN}`);
   await page.getByLabel('Access token').fill(token);
   await page.getByRole('button', { name: 'Sign in' }).click();
   await page.getByRole('button', { name: 'Cancel …' }).click();
   await page.getByRole('button', { name: 'Cancel the job' }).click();
   await until('the cancel', async () => {
-    const job = await call(url, 'GET', '/v1/jobs/console-report/console-1', undefined, token);
+    const job = await call(url, 'GET', `/v1/jobs/${OWN}/${OWN}`, undefined, token);
     return job.state === 'cancelled';
   });
   await tab.close();

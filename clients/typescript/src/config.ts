@@ -215,7 +215,7 @@ async function changedSecrets(
   });
   const shownIn = (view: Settings, field: string) =>
     secretsOf(view).includes(field) ? SECRET : null;
-  return (preview.changed_secrets as string[]).map((field) => ({
+  return ((preview.changed_secrets ?? []) as string[]).map((field) => ({
     field,
     current: shownIn(current, field),
     wanted: shownIn(preview, field),

@@ -122,7 +122,7 @@ pub(crate) fn code_of(wasm: &[u8]) -> Result<Vec<u8>, Refused> {
 
 /// The code of a component that was inspected.
 #[cfg(feature = "compiler")]
-pub(super) fn code_of_inspected(wasm: &[u8]) -> Result<Vec<u8>, Refused> {
+fn code_of_inspected(wasm: &[u8]) -> Result<Vec<u8>, Refused> {
     let mut config = crate::wasm::runtime::config();
     // Without an explicit target, the code would use all features of this processor, and other
     // machines would refuse it.
@@ -155,8 +155,26 @@ impl PluginHost {
             }
             #[cfg(feature = "compiler")]
             Compiler::Kept(kept) => {
-                let (kept, wasm) = (kept.clone(), wasm.clone());
-                self.aside(move |_| kept.code_of(&wasm)).await?
+                let (folder, component) = (kept.clone(), wasm.clone());
+                let find = move |_: &Inner| {
+                    super::inspect::inspect(&component)?;
+                    Ok(folder.find(&component))
+                };
+                if let Some(code) = self.aside(find).await? {
+                    let component = wasm.clone();
+                    let load = move |inner: &Inner| inner.artifact(component, code.into());
+                    // What does not load is compiled again.
+                    if let Ok(artifact) = self.aside(load).await {
+                        return Ok(artifact);
+                    }
+                }
+                let (folder, component) = (kept.clone(), wasm.clone());
+                let compile = move |_: &Inner| {
+                    let code = code_of_inspected(&component)?;
+                    folder.keep(&component, &code);
+                    Ok(code)
+                };
+                self.aside(compile).await?
             }
             Compiler::Process(process) => process.code_of(&wasm).await?,
         };

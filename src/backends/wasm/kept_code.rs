@@ -1,23 +1,25 @@
 //! Compiled code in a folder of the user, so that a command need not compile what an earlier
 //! command has compiled.
 //!
-//! Compiled code is trusted (see [`super`]): who can write into the folder can have this program
-//! run anything. So the folder is made for its user alone, and one that others may write into is
-//! not used.
+//! Compiled code is trusted (see [`super`]): who can write it can have this program run anything.
+//! So the folder and its files are made for their user alone, and those of others, or that others
+//! may write, are not used.
 
 use std::{
-    fs,
-    io::{self, Write as _},
-    path::{Path, PathBuf},
+    fs::{self, File},
+    io::{self, Read as _, Write as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
+    path::PathBuf,
     time::SystemTime,
 };
 
+use nix::{
+    fcntl::{OFlag, open, openat},
+    sys::stat::Mode,
+    unistd::geteuid,
+};
 use sha2::{Digest as _, Sha256};
 
-use super::{
-    compile::{Refused, code_of_inspected},
-    inspect::inspect,
-};
 use crate::wasm::runtime::{ENGINE, TARGET, hex};
 
 /// Most files in the folder; those that were not used for the longest time go first.
@@ -39,27 +41,14 @@ impl KeptCode {
         Self { folder: folder.into() }
     }
 
-    /// The code of a component for this kind of machine: kept from before, or compiled now.
-    pub(super) fn code_of(&self, wasm: &[u8]) -> Result<Vec<u8>, Refused> {
-        inspect(wasm)?;
-        let file = self.folder.join(file_name(wasm));
-        if let Some(code) = self.read(&file) {
-            return Ok(code);
-        }
-        let code = code_of_inspected(wasm)?;
-        if let Err(error) = self.write(&file, &code) {
-            let folder = self.folder.display();
-            tracing::debug!(%folder, %error, "compiled code was not kept");
-        }
-        Ok(code)
-    }
-
-    /// The code in `file`, if it is there and whole.
-    fn read(&self, file: &Path) -> Option<Vec<u8>> {
-        if !is_private(&self.folder).ok()? {
-            return None;
-        }
-        let mut hash = fs::read(file).ok()?;
+    /// The code of a component for this kind of machine, if it is there and whole.
+    pub(super) fn find(&self, wasm: &[u8]) -> Option<Vec<u8>> {
+        let folder = self.open().ok()?;
+        let fd = openat(&folder, file_name(wasm).as_str(), CLOSED | OFlag::O_RDWR, Mode::empty());
+        let mut file = File::from(fd.ok()?);
+        check_own(&file).ok()?;
+        let mut hash = Vec::new();
+        file.read_to_end(&mut hash).ok()?;
         let code = (hash.len() > HASH_BYTES).then(|| hash.split_off(HASH_BYTES))?;
         if hash != Sha256::digest(&code).as_slice() {
             return None;
@@ -67,27 +56,35 @@ impl KeptCode {
         // For the order in which files go.
         #[allow(clippy::disallowed_methods, reason = "it is compared with the times of files")]
         let now = SystemTime::now();
-        let opened = fs::File::options().write(true).open(file);
-        let _ = opened.and_then(|file| file.set_modified(now));
+        let _ = file.set_modified(now);
         Some(code)
     }
 
-    /// Writes `code` to `file`, which appears as a whole.
-    fn write(&self, file: &Path, code: &[u8]) -> io::Result<()> {
-        create_private(&self.folder)?;
-        if !is_private(&self.folder)? {
-            return Err(io::Error::other("others may write into the folder"));
+    /// Keeps `code`, which was compiled from `wasm`. If that fails, the next command compiles again.
+    pub(super) fn keep(&self, wasm: &[u8], code: &[u8]) {
+        if let Err(error) = self.write(&file_name(wasm), code).and_then(|()| self.shrink()) {
+            let folder = self.folder.display();
+            tracing::warn!(%folder, %error, "compiled code is not kept for the next command");
         }
-        let part = file.with_extension(format!("{}.part", std::process::id()));
-        let written = fs::File::create(&part).and_then(|mut out| {
-            out.write_all(&Sha256::digest(code))?;
-            out.write_all(code)
-        });
-        if let Err(error) = written.and_then(|()| fs::rename(&part, file)) {
-            let _ = fs::remove_file(&part);
-            return Err(error);
-        }
-        self.shrink()
+    }
+
+    /// Opens the folder, which only its user may write.
+    fn open(&self) -> io::Result<File> {
+        let folder = open(&self.folder, CLOSED | OFlag::O_DIRECTORY, Mode::empty())?;
+        let folder = File::from(folder);
+        check_own(&folder)?;
+        Ok(folder)
+    }
+
+    /// Writes `code` to the file `name`, which appears as a whole.
+    fn write(&self, name: &str, code: &[u8]) -> io::Result<()> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+        self.open()?;
+        let mut part = tempfile::NamedTempFile::new_in(&self.folder)?;
+        part.write_all(&Sha256::digest(code))?;
+        part.write_all(code)?;
+        part.persist(self.folder.join(name)).map_err(|error| error.error)?;
+        Ok(())
     }
 
     /// Removes the oldest files beyond the bounds.
@@ -114,6 +111,9 @@ impl KeptCode {
     }
 }
 
+/// How files and folders are opened: no links, and not for programs that this one starts.
+const CLOSED: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_CLOEXEC);
+
 /// The name of the file with the code of `wasm`, which names everything that determines the code.
 fn file_name(wasm: &[u8]) -> String {
     let mut hash = Sha256::new();
@@ -123,35 +123,23 @@ fn file_name(wasm: &[u8]) -> String {
     format!("{}.cwasm", hex(&hash.finalize()))
 }
 
-/// Creates `folder` for its user alone.
-fn create_private(folder: &Path) -> io::Result<()> {
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(folder)
-}
-
-/// Whether only this user may write into `folder`.
-fn is_private(folder: &Path) -> io::Result<bool> {
-    let about = fs::metadata(folder)?;
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::MetadataExt as _;
-        let own = nix::unistd::geteuid().as_raw();
-        Ok(about.is_dir() && about.uid() == own && about.mode() & 0o022 == 0)
+/// An error unless an open file or folder is this user's, and no other user may write it.
+fn check_own(file: &File) -> io::Result<()> {
+    let about = file.metadata()?;
+    if about.uid() == geteuid().as_raw() && about.mode() & 0o022 == 0 {
+        return Ok(());
     }
-    #[cfg(not(unix))]
-    Ok(about.is_dir())
+    Err(io::Error::other("it belongs to another user, or others may write it"))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::{
+        os::unix::fs::{PermissionsExt as _, symlink},
+        path::Path,
+    };
 
-    const SMALLEST: &str = "(component
-        (instance $empty)
-        (export \"tidegate:plugin/throttle@0.1.0\" (instance $empty)))";
+    use super::*;
 
     fn files(folder: &Path) -> Vec<PathBuf> {
         let mut files: Vec<PathBuf> =
@@ -161,41 +149,49 @@ mod tests {
     }
 
     #[test]
-    fn kept_code_is_used_again_and_damaged_code_is_not() {
+    fn whole_code_is_found_again_and_damaged_code_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("a/code");
         let kept = KeptCode::at(&folder);
-        let wasm = component();
-        let code = kept.code_of(&wasm).unwrap();
+        assert_eq!(kept.find(b"wasm"), None);
+        kept.keep(b"wasm", b"code");
+        assert_eq!((kept.find(b"wasm"), kept.find(b"other")), (Some(b"code".to_vec()), None));
+        assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
         let [file] = files(&folder).try_into().unwrap();
-        // Other code under the right hash shows that the file is what is read.
-        let mut other = Sha256::digest(b"other code").to_vec();
-        other.extend_from_slice(b"other code");
-        fs::write(&file, &other).unwrap();
-        assert_eq!(kept.code_of(&wasm).unwrap(), b"other code");
-        for damaged in [&other[..other.len() - 1], &other[..10], b""] {
+        let whole = fs::read(&file).unwrap();
+        for damaged in [&whole[..whole.len() - 1], &whole[..10], b"", &[&whole[..], b"x"].concat()]
+        {
             fs::write(&file, damaged).unwrap();
-            assert_eq!(kept.code_of(&wasm).unwrap(), code, "{} bytes", damaged.len());
-            assert_eq!(fs::read(&file).unwrap()[HASH_BYTES..], code, "it is whole again");
+            assert_eq!(kept.find(b"wasm"), None, "{} bytes", damaged.len());
         }
+        kept.keep(b"wasm", b"code");
+        assert_eq!(kept.find(b"wasm"), Some(b"code".to_vec()));
+        assert_eq!(files(&folder).len(), 1, "no other file stays");
     }
 
-    #[cfg(unix)]
     #[test]
-    fn a_folder_that_others_may_write_into_is_not_used() {
-        use std::os::unix::fs::PermissionsExt as _;
+    fn what_others_may_write_is_not_used() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("code");
         let kept = KeptCode::at(&folder);
-        kept.code_of(&component()).unwrap();
-        assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
-        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+        kept.keep(b"wasm", b"code");
         let [file] = files(&folder).try_into().unwrap();
-        let mut planted = Sha256::digest(b"planted").to_vec();
-        planted.extend_from_slice(b"planted");
-        fs::write(&file, &planted).unwrap();
-        assert_ne!(kept.code_of(&component()).unwrap(), b"planted");
-        assert_eq!(fs::read(&file).unwrap(), planted, "nothing is written there either");
+        let set = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        set(&folder, 0o777);
+        assert_eq!(kept.find(b"wasm"), None, "a folder");
+        kept.keep(b"more", b"code");
+        assert_eq!(files(&folder).len(), 1, "nothing is written there");
+        set(&folder, 0o700);
+        set(&file, 0o660);
+        assert_eq!(kept.find(b"wasm"), None, "a file");
+        set(&file, 0o600);
+        assert!(kept.find(b"wasm").is_some());
+        let elsewhere = dir.path().join("elsewhere");
+        fs::rename(&file, &elsewhere).unwrap();
+        symlink(&elsewhere, &file).unwrap();
+        assert_eq!(kept.find(b"wasm"), None, "a link");
     }
 
     #[test]
@@ -206,7 +202,7 @@ mod tests {
             let file = dir.path().join(format!("{number}.cwasm"));
             fs::write(&file, b"code").unwrap();
             let at = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1000 - number);
-            fs::File::options().write(true).open(&file).unwrap().set_modified(at).unwrap();
+            File::options().write(true).open(&file).unwrap().set_modified(at).unwrap();
         }
         kept.shrink().unwrap();
         let left = files(dir.path());
@@ -214,10 +210,5 @@ mod tests {
         let oldest = MAX_FILES + 2;
         assert!(left.iter().all(|file| !file.ends_with(format!("{oldest}.cwasm"))));
         assert!(left.iter().any(|file| file.ends_with("0.cwasm")));
-    }
-
-    /// The smallest component that the inspection accepts.
-    fn component() -> Vec<u8> {
-        wat::parse_str(SMALLEST).unwrap()
     }
 }

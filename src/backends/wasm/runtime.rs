@@ -105,8 +105,9 @@ impl Runtime {
             ));
         }
         // SAFETY: the engine trusts these bytes, so their origin must be trusted. The compiler of
-        // this project wrote them: their hash is in the plugin's record, which only the trusted
-        // side writes.
+        // this project wrote them. On a server their hash is in the plugin's record, which only the
+        // trusted side writes. The code of an author's command was compiled by it, or is from a
+        // file and a folder that only this user may write (`kept_code`).
         #[allow(unsafe_code, reason = "the hash above proves the origin of the code")]
         let component = unsafe { Component::deserialize(&self.engine, code) };
         let component = component.map_err(|error| {

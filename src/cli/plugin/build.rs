@@ -17,7 +17,10 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use super::{core_module, local, new::Lang};
-use crate::cli::{Context, ExitCode, UsageError};
+use crate::{
+    cli::{Context, ExitCode, UsageError},
+    plugin_testing::Component,
+};
 
 /// The tool that builds components from JavaScript.
 const COMPONENTIZE_QJS: &str = "componentize-qjs@0.4.5";
@@ -40,7 +43,7 @@ pub struct Args {
     #[arg(default_value = ".")]
     project: PathBuf,
     /// Where to write the component [default: NAME.wasm in the project's folder, NAME.plugin.wasm
-    /// beside a core module].
+    /// next to a core module].
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -50,7 +53,7 @@ pub struct Args {
 /// # Errors
 ///
 /// The folder is not a project, a tool is missing, or a tool failed and printed the reason on
-/// standard error; or the component, which was written, cannot be used as a plugin.
+/// standard error; or the component cannot be used as a plugin, and is not written.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let project = tokio::fs::canonicalize(&args.project).await.map_err(|error| {
         UsageError(format!("{} cannot be read: {error}", args.project.display()))
@@ -66,11 +69,12 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         (args.project.join(format!("{name}.wasm")), component)
     };
     let output = args.output.unwrap_or(default);
+    // The commands that follow find its code. A component that no server takes is not written.
+    let name = output.display().to_string();
+    Component::compile(&name, component.clone().into(), &local::compiler(), ctx.now()).await?;
     tokio::fs::write(&output, &component)
         .await
-        .with_context(|| format!("{} cannot be written", output.display()))?;
-    // The commands that follow find its code.
-    local::open(&output, ctx).await?;
+        .with_context(|| format!("{name} cannot be written"))?;
     if ctx.json() {
         ctx.print(json!({"file": output, "bytes": component.len()}))?;
     } else {

@@ -1,14 +1,14 @@
 //! Makes a component of a core module, whatever compiled it.
 //!
-//! Three steps, of which each may have been done by the language's own tools: the module gets the
+//! There are three steps, and the language's own tools may have done each: the module gets the
 //! contract (`plugins/wit/plugin.wit`) in the form that an encoder reads, its imports of WASI
 //! preview 1 get functions within the component, and the module becomes a component.
 //!
 //! A plugin has no files, clock, random numbers or environment. A language's runtime imports the
 //! functions for them all the same, and calls some at its start. They answer the same each time, so
 //! that a recorded call can be repeated: no arguments, no environment, no open files, the time 0,
-//! fixed bytes as random ones. What is written to the standard output is lost. The other functions
-//! trap.
+//! fixed bytes as random ones. What is written to the standard output is lost. Functions about
+//! files, sockets and waiting return an error. The others, such as the end of the process, trap.
 
 use std::{borrow::Cow, path::Path};
 
@@ -166,6 +166,15 @@ impl Parts {
             return Err(anyhow!("it imports what plugins are not given: {names}"));
         }
         let of = |module| self.imports.iter().filter(move |import| import.module == module);
+        let differs = |import: &&Import| {
+            let same_name =
+                |other: &&Import| other.module == import.module && other.name == import.name;
+            self.imports.iter().filter(same_name).any(|other| other != *import)
+        };
+        if let Some(import) = self.imports.iter().find(differs) {
+            let (module, name) = (&import.module, &import.name);
+            return Err(anyhow!("it imports {module}.{name} with two types"));
+        }
         let stubs = [WASI, ENV].map(|module| (module, of(module).collect::<Vec<_>>()));
         Ok(stubs.into_iter().filter(|(_, functions)| !functions.is_empty()).collect())
     }
@@ -187,7 +196,10 @@ fn values(types: &[wasmparser::ValType]) -> anyhow::Result<Vec<ValType>> {
 fn adapter(functions: &[&Import]) -> Vec<u8> {
     let (mut types, mut kinds) = (TypeSection::new(), FunctionSection::new());
     let (mut exports, mut code) = (ExportSection::new(), CodeSection::new());
-    for (number, function) in (0..).zip(functions) {
+    let mut by_name: Vec<&Import> = functions.to_vec();
+    by_name.sort_by(|a, b| a.name.cmp(&b.name));
+    by_name.dedup_by(|a, b| a.name == b.name);
+    for (number, function) in (0..).zip(by_name) {
         types.ty().function(function.params.iter().copied(), function.results.iter().copied());
         kinds.function(number);
         exports.export(&function.name, ExportKind::Func, number);
@@ -353,6 +365,11 @@ mod tests {
     #[tokio::test]
     async fn a_module_for_wasi_becomes_a_plugin_that_sees_no_world() {
         let module = wat::parse_str(THROTTLER).unwrap();
+        // A linker may import one function twice.
+        let again = "(import \"wasi_snapshot_preview1\" \"fd_close\"
+            (func (param i32) (result i32)))(import";
+        let twice = wat::parse_str(THROTTLER.replacen("(import", again, 1)).unwrap();
+        assert!(encode(&twice).is_ok());
         let component = encode(&module).unwrap();
         let plugin =
             Component::compile("it", component.into(), &Compiler::Here, Timestamp::EPOCH).await;
@@ -386,6 +403,14 @@ mod tests {
             (&without("(export \"cabi_realloc\")"), "cabi_realloc"),
             (&without("(export \"tidegate:plugin/throttle@0.1.0#decide\")"), "decide"),
             (&without("(export \"memory\")"), "memory"),
+            (
+                &THROTTLER.replacen(
+                    "(import",
+                    "(import \"wasi_snapshot_preview1\" \"fd_close\" (func (param i64)))(import",
+                    1,
+                ),
+                "two types",
+            ),
         ] {
             let reason = reason(module);
             assert!(reason.contains(part), "{part} in {reason}");

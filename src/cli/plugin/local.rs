@@ -26,7 +26,8 @@ pub fn compiler() -> Compiler {
     code_folder().map_or(Compiler::Here, |folder| Compiler::Kept(KeptCode::at(folder)))
 }
 
-/// `tidegate/code` in the user's directory of caches.
+/// `tidegate/code` in the user's directory of caches. A relative one is none: as the XDG base
+/// directory specification says, and because the files of a project are not the user's own.
 #[allow(
     clippy::disallowed_methods,
     reason = "the command line is the edge: it reads the environment"
@@ -34,7 +35,7 @@ pub fn compiler() -> Compiler {
 fn code_folder() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let caches = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
-    Some(caches.join("tidegate/code"))
+    caches.is_absolute().then(|| caches.join("tidegate/code"))
 }
 
 /// Returns the usage of a call in one line.

@@ -355,8 +355,8 @@ async fn keep_memory_small(code: Arc<memory::Code>, mut closing: watch::Receiver
     }
 }
 
-/// Releases unused memory. It holds the locks of the heaps one by one, so it runs on a thread that
-/// serves no request.
+/// Releases unused memory, on a thread that serves no request. It holds the locks of the heaps one
+/// by one: a request that needs more of a heap meanwhile waits.
 #[cfg(target_os = "linux")]
 async fn release(code: &Arc<memory::Code>) {
     let code = Arc::clone(code);

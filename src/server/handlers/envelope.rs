@@ -97,16 +97,16 @@ pub(super) async fn envelope(
                           and data: use https, or set allow_unencrypted_proxy";
             return Problem::new(ErrorCode::InsecureRequest, detail).into_response();
         }
-        if let Some(refused) = hosts.refusal(&request) {
-            return refused;
-        }
-        match AssertUnwindSafe(next.run(request)).catch_unwind().await {
-            Ok(answer) => bound::bounded(answer, *answer_bytes),
-            Err(panic) => {
-                let message = panic_message(&*panic);
-                Problem::internal(format!("a handler panicked: {message}")).into_response()
+        let answered = async {
+            match hosts.refusal(&request) {
+                Some(refused) => refused,
+                None => bound::bounded(next.run(request).await, *answer_bytes),
             }
-        }
+        };
+        AssertUnwindSafe(answered).catch_unwind().await.unwrap_or_else(|panic| {
+            let message = panic_message(&*panic);
+            Problem::internal(format!("a handler panicked: {message}")).into_response()
+        })
     };
     let mut response = answered.instrument(span).await;
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {

@@ -168,7 +168,7 @@ def _changed_secrets(
     """Return the secrets that the settings would change: only the server can compare them."""
     preview = client.request("PUT", target, settings, query={"dry_run": True})
     found = []
-    for field in preview["changed_secrets"]:
+    for field in preview.get("changed_secrets", ()):
         before, after = (
             SECRET if field in view.get("secrets", ()) else None for view in (current, preview)
         )

@@ -124,15 +124,30 @@ impl LedgerView {
         ledger.policy = Some(KeptPolicyState { plugin, state_version, state, unknown: of_ledger });
     }
 
-    /// Merges the emptiest batches into one when there are too many, or one is under a quarter
+    /// Merges the emptiest batches into one when there are too many, or two are under a quarter
     /// live.
     ///
     /// Batches that a tick claimed and batches that were sent stay apart: a claim that was not
-    /// written must not be sent. Only the kind with more batches is merged.
+    /// written must not be sent. So at most one of the two kinds is merged, first the larger one.
     fn merge(&self, ledger: &mut Ledger, add: &mut Vec<GrantBatch>, remove: &mut Vec<BatchId>) {
+        let sent = ledger.batches.iter().filter(|reference| reference.sends > 0).count();
+        let most_are_sent = sent * 2 > ledger.batches.len();
+        let before = ledger.batches.len();
+        self.merge_kind(most_are_sent, ledger, add, remove);
+        if ledger.batches.len() == before {
+            self.merge_kind(!most_are_sent, ledger, add, remove);
+        }
+    }
+
+    /// Merges batches of those that were sent, or of those that were not.
+    fn merge_kind(
+        &self,
+        are_sent: bool,
+        ledger: &mut Ledger,
+        add: &mut Vec<GrantBatch>,
+        remove: &mut Vec<BatchId>,
+    ) {
         let live = |reference: &BatchRef| reference.count as usize - reference.released.count();
-        let are_sent = ledger.batches.iter().filter(|reference| reference.sends > 0).count();
-        let are_sent = are_sent * 2 > ledger.batches.len();
         let kind = ledger.batches.iter().filter(|reference| (reference.sends > 0) == are_sent);
         let sparse =
             kind.clone().filter(|reference| live(reference) * 4 < reference.count as usize).count();
@@ -296,8 +311,11 @@ fn append(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, HashSet};
+
     use super::*;
     use crate::testkit::builders::name;
+    use tidegate_core::job::Version;
 
     /// The view of a ledger and its throttler's large state, each with a field of a newer release.
     fn extended() -> LedgerView {
@@ -349,5 +367,53 @@ mod tests {
         assert_eq!(after(&mut view, "other", &[("k", "v")]), [[""; 0]; 2]);
         assert_eq!(after(&mut view, "other", &[]), [[""; 0]; 2]);
         assert_eq!(view.ledger.policy, None);
+    }
+
+    #[test]
+    fn claims_and_sent_work_are_not_merged_with_each_other() {
+        for claimed in [3, 10, 15, 22] {
+            let all = MAX_BATCHES + 1;
+            let grant_of = |number: usize| Grant {
+                job: format!("j{number}").parse().unwrap(),
+                version: Version(1),
+                job_type: name("work"),
+                priority: 0,
+                weight: 1,
+                critical: false,
+                attributes: BTreeMap::new(),
+                granted_at: Timestamp::EPOCH,
+                waits_until: None,
+                unknown: UnknownFields::default(),
+            };
+            let batch = |number: usize| GrantBatch {
+                id: BatchId(number as u64),
+                ledger_version: 1,
+                grants: vec![grant_of(number)],
+                state: None,
+                unknown: UnknownFields::default(),
+            };
+            let reference = |number: usize| BatchRef {
+                id: BatchId(number as u64),
+                count: 1,
+                released: Bits::default(),
+                check_at: Timestamp::EPOCH,
+                sent: true,
+                sends: u8::from(number >= claimed),
+                unknown: UnknownFields::default(),
+            };
+            let ledger = Ledger { batches: (0..all).map(reference).collect(), ..Ledger::default() };
+            let view = LedgerView::new(ledger.clone(), (0..all).map(batch).collect());
+            let next = Ledger { nonce: 1 << 40, version: 2, ..ledger };
+            let prepared = view.prepare(next, &Delta::default());
+            assert!(prepared.ledger.batches.len() <= MAX_BATCHES, "{claimed} claimed");
+            for merged in &prepared.add {
+                let of_claims: HashSet<bool> = merged
+                    .grants
+                    .iter()
+                    .map(|grant| grant.job.as_str()[1..].parse::<usize>().unwrap() < claimed)
+                    .collect();
+                assert_eq!(of_claims.len(), 1, "{claimed} claimed: {:?}", merged.grants);
+            }
+        }
     }
 }

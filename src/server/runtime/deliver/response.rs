@@ -171,9 +171,9 @@ fn retry_after(response: &Response, now: Timestamp) -> Option<Seconds> {
 /// The message of a failed response, or of one that hands a job back.
 fn message(response: &Response) -> String {
     let own = failure_body(response).map(|body| body.message);
-    if let Some(mut message) = own.clone().filter(|message| !message.trim().is_empty()) {
-        message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
-        return message;
+    if let Some(message) = own.as_ref().filter(|message| !message.trim().is_empty()) {
+        // A copy: a truncated text keeps the memory of the whole.
+        return message[..message.floor_char_boundary(MAX_MESSAGE_BYTES)].to_owned();
     }
     let start = &response.body[..response.body.len().min(MAX_EXCERPT_BYTES)];
     let text = own.map_or_else(|| String::from_utf8_lossy(start), Cow::Owned);

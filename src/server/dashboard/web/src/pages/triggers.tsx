@@ -50,7 +50,7 @@ const STATUS: Column<Trigger>[] = [
     cell: (row) => count(row.status?.matched),
     sort: (row) => row.status?.matched,
     number: true,
-    title: 'Events since it is recorded: over restarts, until a month passes without one',
+    title: 'Events that matched. Kept over restarts; dropped 30 days after the latest',
   },
   {
     id: 'enqueued',
