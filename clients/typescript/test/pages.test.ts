@@ -29,7 +29,7 @@ async function load(page: string): Promise<Module[]> {
     const own = outputText
       .replace('from "tidegate"', 'from "./src/index.js"')
       .replace('from "tidegate/lambda"', 'from "./src/lambda.js"');
-    // Beside the folder whose files are run as tests.
+    // Not in the folder whose files are run as tests.
     const file = new URL(`../page-${page}-${number}.mjs`, import.meta.url);
     writeFileSync(file, own);
     modules.push((await import(file.href)) as Module);

@@ -3,30 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join;
-use tidegate_core::port::{
-    JobStore, StoreError, StoreLayer, job_store::SharedStore, store_layer::Operation,
-};
+use tidegate_core::port::job_store::SharedStore;
 use tidegate_engine::config::drain::{Drain, DrainChange};
 
-use crate::cases::harness::{Harness, every_store_and_table};
-
-/// A store that lets other tasks run before each call, so that their calls come in between.
-struct Yielding(SharedStore);
-
-impl StoreLayer for Yielding {
-    fn inner(&self) -> &dyn JobStore {
-        &*self.0
-    }
-
-    async fn around<T: Send>(
-        &self,
-        _: Operation,
-        call: impl Future<Output = Result<T, StoreError>> + Send,
-    ) -> Result<T, StoreError> {
-        tokio::task::yield_now().await;
-        call.await
-    }
-}
+use crate::cases::harness::{Harness, Yielding, every_store_and_table};
 
 #[tokio::test]
 async fn a_drain_and_a_stop_at_once_are_both_kept() {

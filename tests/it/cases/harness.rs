@@ -18,7 +18,10 @@ use tidegate_core::{
         lifecycle::{Failure, Reason},
         type_config::TypeConfig,
     },
-    port::{Clock, Work, job_store::SharedStore},
+    port::{
+        Clock, JobStore, StoreError, StoreLayer, Work, job_store::SharedStore,
+        store_layer::Operation,
+    },
     queue::{
         QueueConfig,
         plugin::{Description, OnFailure, Throttler},
@@ -35,6 +38,24 @@ use tidegate_engine::{
 
 /// Damages the record of a job in a store; a second call restores it.
 type Damage = Arc<dyn Fn(JobId) -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// A store that lets other tasks run before each call, so that their calls come in between.
+pub struct Yielding(pub SharedStore);
+
+impl StoreLayer for Yielding {
+    fn inner(&self) -> &dyn JobStore {
+        &*self.0
+    }
+
+    async fn around<T: Send>(
+        &self,
+        _: Operation,
+        call: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        tokio::task::yield_now().await;
+        call.await
+    }
+}
 
 /// A queue `default`, and its workers.
 pub struct Harness {

@@ -9,11 +9,7 @@ use tidegate_core::{
         Outcome,
         type_config::{Start, TypeConfig},
     },
-    port::{
-        StoreLayer,
-        job_store::{JobStore, SharedStore, StoreError},
-        store_layer::Operation,
-    },
+    port::job_store::SharedStore,
     queue::QueueConfig,
     target::{Push, TargetConfig},
     time::Seconds,
@@ -25,7 +21,7 @@ use tidegate_engine::{
     testkit::{builders::name, faults::FaultyStore},
 };
 
-use super::harness::{Harness, demand, every_store, failed, queue, report, work};
+use super::harness::{Harness, Yielding, demand, every_store, failed, queue, report, work};
 
 /// A push type whose jobs are dispatched without a claim.
 fn plain() -> TypeConfig {
@@ -206,27 +202,9 @@ async fn a_result_written_before_a_refused_ledger_ends_its_dispatch() {
     assert_ne!(changed.unwrap_err().code(), ErrorCode::AlreadyDispatched, "the job has ended");
 }
 
-/// A store that lets other processes run before each read.
-struct SlowReads(SharedStore);
-
-impl StoreLayer for SlowReads {
-    fn inner(&self) -> &dyn JobStore {
-        &*self.0
-    }
-
-    async fn around<T: Send>(
-        &self,
-        _: Operation,
-        call: impl Future<Output = Result<T, StoreError>> + Send,
-    ) -> Result<T, StoreError> {
-        tokio::task::yield_now().await;
-        call.await
-    }
-}
-
 #[tokio::test]
 async fn a_result_that_was_overtaken_starts_no_ended_job_again() {
-    let mut harness = Harness::on(Arc::new(SlowReads(Arc::new(MemoryStore::new()))));
+    let mut harness = Harness::on(Arc::new(Yielding(Arc::new(MemoryStore::new()))));
     harness.set_type("work", plain()).await;
     harness.enqueue(work()).await;
     let run = harness.lease(1).await.remove(0);
