@@ -115,6 +115,7 @@ fn call(candidates: usize, running: usize) -> Arc<ThrottleCall> {
         ended: Arc::default(),
         state: Arc::default(),
         data: [].into(),
+        hosts: Arc::default(),
     })
 }
 

@@ -163,13 +163,13 @@ mod tests {
     fn only_the_outermost_imports_count() {
         let wasm = wat::parse_str(
             r#"(component
-                (import "tidegate:plugin/log@0.1.0" (instance))
+                (import "tidegate:plugin/log@0.2.0" (instance))
                 (component (import "inner" (instance)))
                 (core module (import "a" "b" (func))))"#,
         );
         assert_eq!(
             imports(&wasm.unwrap()).into_iter().collect::<Vec<_>>(),
-            ["tidegate:plugin/log@0.1.0"]
+            ["tidegate:plugin/log@0.2.0"]
         );
         assert!(imports(b"no wasm").is_empty());
     }

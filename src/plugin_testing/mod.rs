@@ -56,13 +56,13 @@ pub struct Case {
     ended: Vec<End>,
     #[serde(default)]
     state: BTreeMap<String, Value>,
+    /// When keys of the state expire.
+    #[serde(default)]
+    state_expires: BTreeMap<String, Instant>,
     #[serde(default)]
     job: Candidate,
     #[serde(default)]
     failure: Failing,
-    #[serde(default)]
-    earlier: Vec<Failing>,
-    not_before: Option<Instant>,
     /// The expected response.
     #[serde(default)]
     pub expect: Expect,
@@ -84,6 +84,11 @@ struct Candidate {
     run_at: Option<Instant>,
     expires_at: Option<Instant>,
     deadline_at: Option<Instant>,
+    target_host: Option<String>,
+    replay_of: Option<String>,
+    correlation_key: Option<String>,
+    /// The failed attempts before.
+    earlier: Vec<Failing>,
     data: Option<Value>,
     /// The number of copies; their ids end in `-1`, `-2` and so on.
     times: Option<u32>,
@@ -112,12 +117,20 @@ struct End {
     id: Option<String>,
     #[serde(rename = "type")]
     job_type: Option<String>,
+    priority: Option<i32>,
+    weight: Option<u32>,
     attributes: BTreeMap<String, Value>,
+    target_host: Option<String>,
     attempt: Option<u32>,
+    started_at: Option<Instant>,
+    ended_at: Option<Instant>,
     /// Default: true if there is no reason.
     succeeded: Option<bool>,
     reason: Option<String>,
+    message: Option<String>,
     status: Option<u16>,
+    details: Option<Value>,
+    not_before: Option<Instant>,
     times: Option<u32>,
 }
 
@@ -132,6 +145,8 @@ struct Failing {
     details: Option<Value>,
     started_at: Option<Instant>,
     ended_at: Option<Instant>,
+    /// The earliest next attempt that the worker or the target requested.
+    not_before: Option<Instant>,
 }
 
 /// An instant, written as RFC 3339 or as milliseconds since 1970.
@@ -214,13 +229,16 @@ impl Case {
                     .map(|(job, number)| job.value(number, self.now))
                     .collect();
                 let ended: Vec<Value> = many(&self.ended, |end| end.times)
-                    .map(|(end, number)| end.value(number))
+                    .map(|(end, number)| end.value(number, self.now))
                     .collect();
-                let state: Map<String, Value> = self
-                    .state
-                    .iter()
-                    .map(|(key, value)| (key.clone(), text(value).into()))
-                    .collect();
+                let kept = |(key, value): (&String, &Value)| {
+                    let value = text(value);
+                    match self.state_expires.get(key) {
+                        Some(at) => (key.clone(), json!([value, at])),
+                        None => (key.clone(), value.into()),
+                    }
+                };
+                let state: Map<String, Value> = self.state.iter().map(kept).collect();
                 let data: Map<String, Value> = numbered()
                     .filter_map(|(job, number)| {
                         Some((number.id("job", job.id.as_ref()), job.data.clone()?))
@@ -239,18 +257,10 @@ impl Case {
             }
             Role::Retry => {
                 let attempt = self.job.attempt.unwrap_or(1);
-                let earlier: Vec<Value> = (1..)
-                    .zip(&self.earlier)
-                    .map(|(attempt, failure)| failure.value(attempt, self.now))
-                    .collect();
                 json!({"retry": {
                     "context": context,
-                    "failed": {
-                        "job": self.job.value(Number::default(), self.now),
-                        "last": self.failure.value(attempt, self.now),
-                        "earlier": earlier,
-                        "not-before": self.not_before,
-                    },
+                    "failed": self.job.value(Number::default(), self.now),
+                    "last": self.failure.value(attempt, self.now),
                     "data": self.job.data,
                 }})
             }
@@ -322,6 +332,13 @@ impl Candidate {
             "run-at": self.run_at.unwrap_or(now),
             "expires-at": self.expires_at,
             "deadline-at": self.deadline_at,
+            "target-host": self.target_host,
+            "replay-of": self.replay_of,
+            "correlation-key": self.correlation_key,
+            "earlier": (1..)
+                .zip(&self.earlier)
+                .map(|(attempt, failure)| failure.value(attempt, now))
+                .collect::<Vec<_>>(),
         })
     }
 }
@@ -341,15 +358,23 @@ impl Running {
 }
 
 impl End {
-    fn value(&self, number: Number) -> Value {
+    fn value(&self, number: Number, now: Instant) -> Value {
         json!({
             "id": number.id("ended", self.id.as_ref()),
             "job-type": job_type(self.job_type.as_ref()),
+            "priority": self.priority.unwrap_or(100),
+            "weight": self.weight.unwrap_or(1),
             "attributes": attributes(&self.attributes),
+            "target-host": self.target_host,
             "attempt": self.attempt.unwrap_or(1),
+            "started-at": self.started_at.unwrap_or(now),
+            "ended-at": self.ended_at.unwrap_or(now),
             "succeeded": self.succeeded.unwrap_or(self.reason.is_none()),
             "reason": self.reason,
+            "message": self.message,
             "status": self.status,
+            "details": self.details,
+            "not-before": self.not_before,
         })
     }
 }
@@ -364,6 +389,7 @@ impl Failing {
             "details": self.details,
             "started-at": self.started_at.unwrap_or(now),
             "ended-at": self.ended_at.unwrap_or(now),
+            "not-before": self.not_before,
         })
     }
 }

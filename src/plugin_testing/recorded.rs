@@ -46,17 +46,25 @@ pub fn recorded(name: &str, call: &Value) -> Result<Value, String> {
             }
         }
         case.insert("candidates".to_owned(), candidates.into());
-        case.insert("state".to_owned(), inside["state"].clone());
+        let (mut state, mut expires) = (Map::new(), Map::new());
+        for (key, value) in inside["state"].as_object().into_iter().flatten() {
+            let pair = value.as_array().map(Vec::as_slice);
+            if let Some([text, at]) = pair {
+                expires.insert(key.clone(), at.clone());
+                state.insert(key.clone(), text.clone());
+            } else {
+                state.insert(key.clone(), value.clone());
+            }
+        }
+        case.insert("state".to_owned(), state.into());
+        case.insert("state_expires".to_owned(), expires.into());
     } else {
-        let failed = &inside["failed"];
-        let mut job = renamed(failed["job"].clone());
+        let mut job = renamed(inside["failed"].clone());
         if let (Some(fields), false) = (job.as_object_mut(), inside["data"].is_null()) {
             fields.insert("data".to_owned(), inside["data"].clone());
         }
         case.insert("job".to_owned(), job);
-        case.insert("failure".to_owned(), renamed(failed["last"].clone()));
-        case.insert("earlier".to_owned(), list(&failed["earlier"]).into());
-        case.insert("not_before".to_owned(), failed["not-before"].clone());
+        case.insert("failure".to_owned(), renamed(inside["last"].clone()));
     }
     case.insert("expect".to_owned(), json!({}));
     case.retain(|_, value| !value.is_null());
@@ -71,12 +79,14 @@ fn renamed(value: Value) -> Value {
     let name = |name: String| {
         if name == "job-type" { "type".to_owned() } else { name.replace('-', "_") }
     };
-    fields
-        .into_iter()
-        .filter(|(_, value)| !value.is_null())
-        .map(|(field, value)| (name(field), value))
-        .collect::<Map<_, _>>()
-        .into()
+    let fields = fields.into_iter().filter(|(_, value)| !value.is_null());
+    let fields = fields.map(|(field, value)| match value {
+        Value::Array(failures) if field == "earlier" => {
+            (field, failures.into_iter().map(renamed).collect())
+        }
+        value => (name(field), value),
+    });
+    fields.collect::<Map<_, _>>().into()
 }
 
 #[cfg(test)]
@@ -93,10 +103,13 @@ mod tests {
                 "running": [{"type": "t", "attributes": {"region": "east"}, "critical": true}],
                 "candidates": [
                     {"data": {"rows": [1]}, "expires_at": 5000}, {"id": "b", "attempt": 4}],
-                "ended": [{"reason": "timeout", "status": 504}], "state": {"k": "v"}}"#,
-            r#"{"name": "a", "role": "retry", "job": {"attempt": 2, "data": {"x": 1}},
-                "failure": {"message": "no", "details": [1]},
-                "earlier": [{"reason": "lease_expired"}], "not_before": 90000}"#,
+                "ended": [{"reason": "timeout", "status": 504, "details": {"a": 1},
+                    "message": "no", "target_host": "a.example", "not_before": 2000}],
+                "state": {"k": "v", "l": "w"}, "state_expires": {"l": 9000}}"#,
+            r#"{"name": "a", "role": "retry", "job": {"attempt": 2, "data": {"x": 1},
+                    "target_host": "b.example", "replay_of": "j0", "correlation_key": "k",
+                    "earlier": [{"reason": "lease_expired", "ended_at": 7000}]},
+                "failure": {"message": "no", "details": [1], "not_before": 90000}}"#,
         ] {
             let original =
                 record::to_json(&Case::read(text).unwrap().pop().unwrap().call().unwrap());

@@ -26,16 +26,17 @@ fn absent_fields_of_a_case_have_defaults() {
         serde_json::to_value(&call.running.iter().next().unwrap().attributes).unwrap(),
         json!({"region": "east", "size": 2, "big": "true"})
     );
-    assert_eq!((call.state["n"].as_str(), call.state["s"].as_str()), ("1", "x"));
+    assert_eq!((call.state.text("n"), call.state.text("s")), (Some("1"), Some("x")));
     assert_eq!(call.data.values().collect::<Vec<_>>(), [r#"{"rows":1}"#]);
 }
 
 #[test]
 fn a_retry_strategy_receives_the_failures_in_order() {
     let Call::Retry(call) = call(
-        r#"[{"name": "a", "role": "retry", "job": {"attempt": 3, "data": [1]},
-             "failure": {"status": 503, "details": {"code": 7}},
-             "earlier": [{"reason": "timeout"}, {}], "not_before": "2026-01-01T00:01:00Z"}]"#,
+        r#"[{"name": "a", "role": "retry",
+             "job": {"attempt": 3, "data": [1], "earlier": [{"reason": "timeout"}, {}]},
+             "failure": {"status": 503, "details": {"code": 7},
+                         "not_before": "2026-01-01T00:01:00Z"}}]"#,
     ) else {
         panic!("a retry strategy's call")
     };

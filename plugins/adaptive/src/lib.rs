@@ -259,7 +259,7 @@ mod tests {
                     {{"reason": "failed", "status": 503, "times": {refused}}}]}}"#
             );
             round.ended = case(&ended).round().ended;
-            round.state = State::of(round.state.entries());
+            round.state = State::of(round.now, round.state.entries());
             round.now += 2000;
         }
         let settled = &runs[50..];

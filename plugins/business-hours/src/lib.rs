@@ -3,26 +3,23 @@
 //! An interval belongs to the day on which it begins. `22:00-06:00` of a Friday ends on Saturday
 //! morning, and is closed if the Friday is closed.
 
-mod zone;
-
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, de};
 use tidegate_plugin::{
     About, Answer, Decision, Job, Problem, Round, Throttler,
-    calendar::{DAY, date, weekday},
+    calendar::{date, day_number, weekday},
+    clock::{self, LocalTime},
     export_throttler,
 };
-
-use zone::Zone;
 
 /// The configuration of a queue.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The time zone (default UTC), as a POSIX rule: `CET-1CEST,M3.5.0,M10.5.0/3`.
+    /// The time zone (default UTC), by its IANA name.
     #[serde(default = "utc")]
-    zone: Zone,
+    zone: String,
     /// Opening hours by days: `mon`, `mon-fri`, `sat,sun`.
     hours: BTreeMap<Days, Vec<Interval>>,
     /// Closed days: `2026-05-01`, or `12-25` for every year.
@@ -30,16 +27,16 @@ pub struct Config {
     closed: Vec<Closed>,
 }
 
-fn utc() -> Zone {
-    Zone::UTC
+fn utc() -> String {
+    "UTC".to_owned()
 }
 
 /// Days of the week, one bit each. Sunday is the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Days(u8);
 
-/// `09:00-17:30`, in milliseconds after midnight. An interval whose end is not after its beginning
-/// ends on the next day.
+/// `09:00-17:30`, in minutes after midnight. An interval whose end is not after its beginning ends on
+/// the next day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Interval {
     from: i64,
@@ -55,6 +52,8 @@ struct Closed {
 
 /// How many days ahead the next opening is searched.
 const AHEAD: i64 = 366;
+/// The minutes of a day.
+const DAY: i64 = 24 * 60;
 
 /// The throttler.
 #[derive(Debug)]
@@ -68,22 +67,25 @@ impl Throttler for BusinessHours {
     };
 
     fn check(config: &Config) -> Vec<Problem> {
-        let open = config.hours.iter().any(|(_, intervals)| !intervals.is_empty());
-        if open {
-            Vec::new()
-        } else {
-            vec![Problem::new("/hours", "must open at least once a week")]
+        let mut problems = Vec::new();
+        if clock::local(&config.zone, 0).is_err() {
+            let message = "must be the IANA name of a time zone such as Europe/Berlin";
+            problems.push(Problem::new("/zone", message));
         }
+        if config.hours.iter().all(|(_, intervals)| intervals.is_empty()) {
+            problems.push(Problem::new("/hours", "must open at least once a week"));
+        }
+        problems
     }
 
     fn decide(config: &Config, round: &Round, candidates: &[Job]) -> Result<Answer, String> {
-        let now = i64::try_from(round.now).map_err(|_| "the time is out of range")?;
-        let decision = match config.opening(now) {
+        let now = round.now;
+        let decision = match config.opening(now)? {
             Some(opens) if opens <= now => Decision::run(),
-            Some(opens) => Decision::hold_until(
-                opens as u64,
-                format!("closed until {}", wall(config.zone.local(opens))),
-            ),
+            Some(opens) => {
+                let shown = clock::local(&config.zone, opens)?.time;
+                Decision::hold_until(opens, format!("closed until {}", wall(shown)))
+            }
             None => Decision::hold("closed for a year to come"),
         };
         let more = decision == Decision::run();
@@ -93,34 +95,45 @@ impl Throttler for BusinessHours {
 
 impl Config {
     /// The beginning of the interval that contains `now`, or of the next interval.
-    fn opening(&self, now: i64) -> Option<i64> {
-        let today = self.zone.local(now).div_euclid(DAY);
+    fn opening(&self, now: u64) -> Result<Option<u64>, String> {
+        let LocalTime { year, month, day, .. } = clock::local(&self.zone, now)?.time;
+        let today = day_number(year.into(), month.into(), day.into());
+        let mut next: Option<(i64, u64)> = None;
         // An interval that began yesterday may still be open.
-        let spans = (today - 1..=today + AHEAD)
-            .filter(|day| !self.closed.iter().any(|closed| closed.is(*day)))
-            .flat_map(|day| {
-                let today =
-                    move |(days, _): &(&Days, &Vec<Interval>)| days.0 & (1 << weekday(day)) != 0;
-                let intervals =
-                    self.hours.iter().filter(today).flat_map(|(_, intervals)| intervals);
-                intervals.map(move |interval| {
-                    (
-                        self.zone.utc(day * DAY + interval.from),
-                        self.zone.utc(day * DAY + interval.until),
-                    )
-                })
-            });
-        let mut next: Option<i64> = None;
-        for (from, until) in spans {
-            // Days are in order; the intervals of a day may not be.
-            if next.is_some_and(|next| from > next + 2 * DAY) {
+        for day in today - 1..=today + AHEAD {
+            // Days are in order; the intervals of a day may not be, and may end on the next.
+            if next.is_some_and(|(found, _)| day > found + 2) {
                 break;
             }
-            if until > now && from < until && next.is_none_or(|next| from < next) {
-                next = Some(from);
+            if self.closed.iter().any(|closed| closed.is(day)) {
+                continue;
+            }
+            let on_day = |(days, _): &(&Days, &Vec<Interval>)| days.0 & (1 << weekday(day)) != 0;
+            for interval in self.hours.iter().filter(on_day).flat_map(|(_, intervals)| intervals) {
+                let from = self.instant(day, interval.from)?;
+                let until = self.instant(day, interval.until)?;
+                if until > now && from < until && next.is_none_or(|(_, next)| from < next) {
+                    next = Some((day, from));
+                }
             }
         }
-        next
+        Ok(next.map(|(_, from)| from))
+    }
+
+    /// The time at which the zone shows `minutes` after the midnight that begins the day `number`.
+    fn instant(&self, number: i64, minutes: i64) -> Result<u64, String> {
+        let (year, month, day) = date(number + minutes.div_euclid(DAY));
+        let minutes = minutes.rem_euclid(DAY);
+        let time = LocalTime {
+            year: year as i32,
+            month: month as u8,
+            day: day as u8,
+            hour: (minutes / 60) as u8,
+            minute: (minutes % 60) as u8,
+            second: 0,
+            millisecond: 0,
+        };
+        clock::instant(&self.zone, time)
     }
 }
 
@@ -131,13 +144,11 @@ impl Closed {
     }
 }
 
-/// `Mon 2026-01-05 09:00`.
-fn wall(local: i64) -> String {
-    let number = local.div_euclid(DAY);
-    let (year, month, day) = date(number);
-    let minutes = local.rem_euclid(DAY) / 60_000;
-    let name = NAMES[weekday(number) as usize];
-    format!("{name} {year}-{month:02}-{day:02} {:02}:{:02}", minutes / 60, minutes % 60)
+/// `mon 2026-01-05 09:00`.
+fn wall(time: LocalTime) -> String {
+    let LocalTime { year, month, day, hour, minute, .. } = time;
+    let name = NAMES[weekday(day_number(year.into(), month.into(), day.into())) as usize];
+    format!("{name} {year}-{month:02}-{day:02} {hour:02}:{minute:02}")
 }
 
 const NAMES: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
@@ -171,7 +182,7 @@ impl Interval {
         let (from, until) = text.split_once('-')?;
         let (from, until) = (minutes(from)?, minutes(until)?);
         let until = if until <= from { until + 24 * 60 } else { until };
-        Some(Self { from: from * 60_000, until: until * 60_000 })
+        Some(Self { from, until })
     }
 }
 

@@ -2,7 +2,8 @@
 
 use serde::Deserialize;
 use tidegate_plugin::{
-    About, Backoff, Call, FailedJob, Problem, RetryStrategy, Seconds, Verdict, When, export_retry,
+    About, Backoff, Call, Failure, Job, Problem, RetryStrategy, Seconds, Verdict, When,
+    export_retry,
 };
 
 /// The configuration of a job type.
@@ -68,12 +69,17 @@ impl RetryStrategy for ByError {
             .collect()
     }
 
-    fn on_failure(config: &Config, call: &Call, failed: &FailedJob) -> Result<Verdict, String> {
-        let rule = config.rules.iter().find(|rule| rule.when.holds(&failed.last));
+    fn on_failure(
+        config: &Config,
+        call: &Call,
+        job: &Job,
+        last: &Failure,
+    ) -> Result<Verdict, String> {
+        let rule = config.rules.iter().find(|rule| rule.when.holds(last));
         Ok(match rule.map_or(&config.otherwise, |rule| &rule.then) {
-            Plan::WaitSeconds(wait) => Verdict::after(call, failed, wait.millis()),
+            Plan::WaitSeconds(wait) => Verdict::after(call, last, wait.millis()),
             Plan::Exponential(backoff) => {
-                Verdict::after(call, failed, backoff.after(failed.job.attempt, call.seed))
+                Verdict::after(call, last, backoff.after(job.attempt, call.seed))
             }
             Plan::GiveUp(message) => Verdict::GiveUp(message.clone()),
         })

@@ -3,7 +3,7 @@
 //! It decides as the server does without a plugin. Use it as a starting point for another rule.
 
 use tidegate_plugin::{
-    About, Backoff, Call, FailedJob, Problem, RetryStrategy, Verdict, export_retry,
+    About, Backoff, Call, Failure, Job, Problem, RetryStrategy, Verdict, export_retry,
 };
 
 /// The retry strategy.
@@ -21,8 +21,13 @@ impl RetryStrategy for Exponential {
         config.check("")
     }
 
-    fn on_failure(config: &Backoff, call: &Call, failed: &FailedJob) -> Result<Verdict, String> {
-        Ok(Verdict::after(call, failed, config.after(failed.job.attempt, call.seed)))
+    fn on_failure(
+        config: &Backoff,
+        call: &Call,
+        job: &Job,
+        last: &Failure,
+    ) -> Result<Verdict, String> {
+        Ok(Verdict::after(call, last, config.after(job.attempt, call.seed)))
     }
 }
 

@@ -275,7 +275,7 @@ mod tests {
             };
             assert!(until > round.now);
             round.now = until;
-            round.state = State::of(round.state.entries());
+            round.state = State::of(round.now, round.state.entries());
         }
         assert_eq!(
             starts.len(),
@@ -317,7 +317,7 @@ mod tests {
                     }
                     _ => round.now + 1 + gap * per / 150,
                 };
-                round.state = State::of(round.state.entries());
+                round.state = State::of(round.now, round.state.entries());
             }
             let count = count as usize;
             assert!(
@@ -342,7 +342,7 @@ mod tests {
                 RateLimit::decide(&tidegate_plugin::parse(config).unwrap(), &round, &jobs).unwrap();
             let runs = answer.decisions.iter().filter(|one| one.action == Action::Run).count();
             assert_eq!((runs, round.state.entries().len()), (2, 1), "{config}");
-            round.state = State::of(round.state.entries());
+            round.state = State::of(round.now, round.state.entries());
         }
     }
 
@@ -360,7 +360,7 @@ mod tests {
             decide(r#"{"count": 1000, "per_seconds": 60}"#, &round).decisions[999].action,
             Action::Run
         );
-        round.state = State::of(round.state.entries());
+        round.state = State::of(round.now, round.state.entries());
         let Action::Hold(Some(until)) =
             decide(r#"{"count": 1, "per_seconds": 60}"#, &round).decisions[0].action
         else {

@@ -7,7 +7,7 @@ mod edit;
 
 use serde::Deserialize;
 use tidegate_plugin::{
-    About, Backoff, Call, FailedJob, Problem, RetryStrategy, Verdict, When, export_retry, warn,
+    About, Backoff, Call, Failure, Job, Problem, RetryStrategy, Verdict, When, export_retry, warn,
 };
 
 use edit::Edit;
@@ -52,18 +52,22 @@ impl RetryStrategy for Rewrite {
         config.backoff.check("/backoff")
     }
 
-    fn on_failure(config: &Config, call: &Call, failed: &FailedJob) -> Result<Verdict, String> {
-        let mut verdict =
-            Verdict::after(call, failed, config.backoff.after(failed.job.attempt, call.seed));
-        let rule = config.rules.iter().find(|rule| rule.when.holds(&failed.last));
+    fn on_failure(
+        config: &Config,
+        call: &Call,
+        job: &Job,
+        last: &Failure,
+    ) -> Result<Verdict, String> {
+        let mut verdict = Verdict::after(call, last, config.backoff.after(job.attempt, call.seed));
+        let rule = config.rules.iter().find(|rule| rule.when.holds(last));
         if let (Verdict::Retry(plan), Some(rule)) = (&mut verdict, rule) {
             plan.priority = rule.priority;
-            let before = call.data.text(&failed.job.id).unwrap_or_else(|| "null".to_owned());
+            let before = call.data.text(&job.id).unwrap_or_else(|| "null".to_owned());
             let mut data = before.clone();
             for (place, edit) in rule.edits.iter().enumerate() {
                 match edit.apply(&data) {
                     Ok(edited) => data = edited,
-                    Err(error) => warn!("{}: edit {place} is left out: {error}", failed.job.id),
+                    Err(error) => warn!("{}: edit {place} is left out: {error}", job.id),
                 }
             }
             plan.data = (data != before).then_some(data);

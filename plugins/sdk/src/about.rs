@@ -21,6 +21,8 @@ pub struct About {
     pub needs_data: bool,
     /// Whether it reads [`Round::ended`](crate::Round::ended).
     pub needs_ended: bool,
+    /// Whether it reads [`Job::earlier`](crate::Job::earlier). A retry strategy always may.
+    pub needs_earlier: bool,
 }
 
 impl About {
@@ -35,6 +37,7 @@ impl About {
             needs_running_jobs: false,
             needs_data: false,
             needs_ended: false,
+            needs_earlier: false,
         }
     }
 }
@@ -49,6 +52,7 @@ impl From<About> for Description {
             needs_running_jobs: about.needs_running_jobs,
             needs_data: about.needs_data,
             needs_ended: about.needs_ended,
+            needs_earlier: about.needs_earlier,
         }
     }
 }

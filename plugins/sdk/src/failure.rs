@@ -50,6 +50,7 @@ mod tests {
             details: None,
             started_at: 0,
             ended_at: 0,
+            not_before: None,
         };
         let holds = |text: &str| crate::parse::<When>(text).expect("a condition").holds(&failure);
         assert!(holds("{}"));

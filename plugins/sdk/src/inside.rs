@@ -63,9 +63,25 @@ impl State {
     ///
     /// # Errors
     ///
-    /// The key is too long (more than 128 bytes), or the state is full (64 keys, 16 KiB).
+    /// The key is empty or has more than 128 bytes, the value has more than 16 KiB, or the state is
+    /// full (256 KiB).
     pub fn set(&self, key: &str, value: &str) -> Result<(), StateError> {
-        state::set(key, value)
+        self.set_until(key, value, None)
+    }
+
+    /// Sets `key` to `value`, which counts as deleted from `expires_at` on, a time in milliseconds
+    /// since 1970.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::set`].
+    pub fn set_until(
+        &self,
+        key: &str,
+        value: &str,
+        expires_at: Option<u64>,
+    ) -> Result<(), StateError> {
+        state::set(key, value, expires_at)
     }
 
     /// Removes `key`.
@@ -73,9 +89,9 @@ impl State {
         state::delete(key);
     }
 
-    /// All keys, sorted.
-    pub fn keys(&self) -> Vec<String> {
-        state::keys()
+    /// The keys that begin with `prefix`, sorted.
+    pub fn keys(&self, prefix: &str) -> Vec<String> {
+        state::keys(prefix)
     }
 }
 

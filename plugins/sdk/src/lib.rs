@@ -1,8 +1,8 @@
 //! Throttlers and retry strategies for tidegate, in Rust.
 //!
 //! Implement [`Throttler`] or [`RetryStrategy`], and export it. Everything that a decision may
-//! depend on is an argument. There is no clock, no source of random numbers and no access to the
-//! outside. Each call can therefore be tested, recorded and repeated.
+//! depend on belongs to the call, and there is no access to the outside. Each call can therefore be
+//! tested, recorded and repeated.
 //!
 //! ```
 //! use tidegate_plugin::{About, Answer, Decision, Dimension, Job, Round, Throttler};
@@ -37,8 +37,8 @@
 //! ```
 //!
 //! `wit/plugin.wit` is the contract, and the types here are its types. In a component, [`Running`],
-//! [`State`] and [`Data`] call the host. In a test, the test provides their content, and
-//! [`testing`] runs a plugin on cases from data files.
+//! [`State`], [`Data`], [`clock`] and [`metrics`] call the host. In a test, the test provides the
+//! content of the first three, and [`testing`] runs a plugin on cases from data files.
 
 // The bindings and the macros refer to this crate by its name.
 extern crate self as tidegate_plugin;
@@ -56,7 +56,9 @@ mod state;
 mod throttle;
 
 pub mod calendar;
+pub mod clock;
 pub mod log;
+pub mod metrics;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod testing;
 
@@ -90,13 +92,13 @@ pub use wit_bindgen::rt;
 pub use about::About;
 pub use backoff::{Backoff, Jitter, Seconds};
 pub use bindings::{
-    retry::exports::tidegate::plugin::retry::{FailedJob, Failure, Plan, Verdict},
+    retry::exports::tidegate::plugin::retry::{Plan, Verdict},
     throttler::{
         exports::tidegate::plugin::throttle::{Action, Answer, Decision, Ended},
         tidegate::plugin::{
             running::{Dimension, Group, RunningJob},
             state::StateError,
-            types::{Attribute, Job, Problem},
+            types::{Attribute, Failure, Job, Problem},
         },
     },
 };

@@ -9,9 +9,15 @@ use crate::{Dimension, Group, RunningJob, StateError};
 #[derive(Debug, Default)]
 pub struct Running(Vec<RunningJob>);
 
-/// The state of the throttler.
+/// The state of the throttler: values, each with the time of its expiry.
 #[derive(Debug, Default)]
-pub struct State(RefCell<BTreeMap<String, String>>);
+pub struct State {
+    entries: RefCell<BTreeMap<String, Entry>>,
+    now: u64,
+}
+
+/// A value, and the time of its expiry.
+type Entry = (String, Option<u64>);
 
 /// The data of the jobs of this call.
 #[derive(Debug, Default)]
@@ -76,54 +82,80 @@ impl State {
         Self::default()
     }
 
-    const KEYS: usize = 64;
     const KEY_BYTES: usize = 128;
-    const BYTES: usize = 16 << 10;
+    const VALUE_BYTES: usize = 16 << 10;
+    const BYTES: usize = 256 << 10;
+    /// Bytes that an entry counts in addition to its key and value.
+    const ENTRY_BYTES: usize = 32;
 
-    /// One with the given content, for tests.
-    pub fn of(entries: BTreeMap<String, String>) -> Self {
-        Self(RefCell::new(entries))
+    /// One with the given content at the time `now`, for tests: values, each with the time of its
+    /// expiry.
+    pub fn of(now: u64, mut entries: BTreeMap<String, Entry>) -> Self {
+        entries.retain(|_, (_, expires_at)| expires_at.is_none_or(|at| now < at));
+        Self { entries: RefCell::new(entries), now }
     }
 
     /// The whole state.
-    pub fn entries(&self) -> BTreeMap<String, String> {
-        self.0.borrow().clone()
+    pub fn entries(&self) -> BTreeMap<String, Entry> {
+        self.entries.borrow().clone()
     }
 
     /// The value of `key`, if there is one.
     pub fn get(&self, key: &str) -> Option<String> {
-        self.0.borrow().get(key).cloned()
+        self.entries.borrow().get(key).map(|(value, _)| value.clone())
     }
 
     /// Sets `key` to `value`. The change is committed only if the call succeeds.
     ///
     /// # Errors
     ///
-    /// The key is too long (more than 128 bytes), or the state is full (64 keys, 16 KiB).
+    /// The key is empty or has more than 128 bytes, the value has more than 16 KiB, or the state is
+    /// full (256 KiB).
     pub fn set(&self, key: &str, value: &str) -> Result<(), StateError> {
-        let mut entries = self.0.borrow_mut();
-        let others = entries.iter().filter(|(other, _)| *other != key);
-        let (count, bytes) = others.fold((0, 0), |(count, bytes), (key, value)| {
-            (count + 1, bytes + key.len() + value.len())
-        });
-        if key.len() > Self::KEY_BYTES {
-            Err(StateError::KeyTooLong)
-        } else if count == Self::KEYS || bytes + key.len() + value.len() > Self::BYTES {
-            Err(StateError::Full)
-        } else {
-            entries.insert(key.to_owned(), value.to_owned());
-            Ok(())
+        self.set_until(key, value, None)
+    }
+
+    /// Sets `key` to `value`, which counts as deleted from `expires_at` on, a time in milliseconds
+    /// since 1970.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::set`].
+    pub fn set_until(
+        &self,
+        key: &str,
+        value: &str,
+        expires_at: Option<u64>,
+    ) -> Result<(), StateError> {
+        if key.is_empty() || key.len() > Self::KEY_BYTES {
+            return Err(StateError::InvalidKey);
         }
+        if value.len() > Self::VALUE_BYTES {
+            return Err(StateError::ValueTooLong);
+        }
+        let mut entries = self.entries.borrow_mut();
+        let size = |key: &str, value: &str| key.len() + value.len() + Self::ENTRY_BYTES;
+        let others = entries.iter().filter(|(other, _)| *other != key);
+        let others: usize = others.map(|(key, (value, _))| size(key, value)).sum();
+        if expires_at.is_some_and(|at| at <= self.now) {
+            entries.remove(key);
+        } else if others + size(key, value) > Self::BYTES {
+            return Err(StateError::Full);
+        } else {
+            entries.insert(key.to_owned(), (value.to_owned(), expires_at));
+        }
+        Ok(())
     }
 
     /// Removes `key`.
     pub fn delete(&self, key: &str) {
-        self.0.borrow_mut().remove(key);
+        self.entries.borrow_mut().remove(key);
     }
 
-    /// All keys, sorted.
-    pub fn keys(&self) -> Vec<String> {
-        self.0.borrow().keys().cloned().collect()
+    /// The keys that begin with `prefix`, sorted.
+    pub fn keys(&self, prefix: &str) -> Vec<String> {
+        let entries = self.entries.borrow();
+        entries.keys().filter(|key| key.starts_with(prefix)).cloned().collect()
     }
 }
 
@@ -150,14 +182,27 @@ mod tests {
 
     #[test]
     fn the_state_is_bounded_as_the_queues_is() {
-        let state = State::default();
-        assert_eq!(state.set(&"k".repeat(129), ""), Err(StateError::KeyTooLong));
-        assert_eq!(state.set("k", &"v".repeat(16 << 10)), Err(StateError::Full));
-        for key in 0..64 {
-            assert_eq!(state.set(&key.to_string(), "v"), Ok(()));
+        let state = State::of(1000, BTreeMap::new());
+        assert_eq!(state.set("", ""), Err(StateError::InvalidKey));
+        assert_eq!(state.set(&"k".repeat(129), ""), Err(StateError::InvalidKey));
+        assert_eq!(state.set("k", &"v".repeat((16 << 10) + 1)), Err(StateError::ValueTooLong));
+        let value = "v".repeat(16 << 10);
+        for key in 10..25 {
+            assert_eq!(state.set(&key.to_string(), &value), Ok(()));
         }
-        assert_eq!(state.set("one more", "v"), Err(StateError::Full));
-        assert_eq!(state.set("0", "w"), Ok(()));
-        assert_eq!(state.get("0").as_deref(), Some("w"));
+        assert_eq!(state.set("one more", &value), Err(StateError::Full));
+        assert_eq!(state.set("10", "w"), Ok(()));
+        assert_eq!(state.get("10").as_deref(), Some("w"));
+        assert_eq!(state.keys("1").len(), 10);
+    }
+
+    #[test]
+    fn a_value_that_has_expired_is_gone() {
+        let entry = |at| ("v".to_owned(), Some(at));
+        let kept = [("old".to_owned(), entry(1000)), ("new".to_owned(), entry(1001))];
+        let state = State::of(1000, kept.into());
+        assert_eq!(state.keys(""), ["new"]);
+        assert_eq!(state.set_until("new", "w", Some(1000)), Ok(()));
+        assert_eq!(state.get("new"), None);
     }
 }

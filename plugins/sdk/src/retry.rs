@@ -2,7 +2,7 @@
 
 use serde::de::DeserializeOwned;
 
-use crate::{About, Data, FailedJob, Plan, Problem, Verdict, config::of_call, glue::Context};
+use crate::{About, Data, Failure, Job, Plan, Problem, Verdict, config::of_call, glue::Context};
 
 /// Decides when and how a job is retried.
 pub trait RetryStrategy {
@@ -17,7 +17,8 @@ pub trait RetryStrategy {
         Vec::new()
     }
 
-    /// Decides what follows a failed attempt. It is not called when no attempts are left.
+    /// Decides what follows the failure `last` of `job`, whose earlier failures are in
+    /// `job.earlier`. It is not called when no attempts are left.
     ///
     /// # Errors
     ///
@@ -25,7 +26,8 @@ pub trait RetryStrategy {
     fn on_failure(
         config: &Self::Config,
         call: &Call,
-        failed: &FailedJob,
+        job: &Job,
+        last: &Failure,
     ) -> Result<Verdict, String>;
 }
 
@@ -43,11 +45,18 @@ pub struct Call {
 }
 
 impl Verdict {
-    /// Another attempt `millis` after the call, with the same data and priority, but not before the
-    /// time that the target requested.
-    pub fn after(call: &Call, failed: &FailedJob, millis: u64) -> Self {
-        let at = call.now.saturating_add(millis).max(failed.not_before.unwrap_or(0));
-        Self::Retry(Plan { at, data: None, priority: None })
+    /// Another attempt `millis` after the call, of the job as it is, but not before the time that
+    /// the worker or the target requested.
+    pub fn after(call: &Call, last: &Failure, millis: u64) -> Self {
+        let at = call.now.saturating_add(millis).max(last.not_before.unwrap_or(0));
+        Self::Retry(Plan::at(at))
+    }
+}
+
+impl Plan {
+    /// Another attempt at `at`, of the job as it is.
+    pub const fn at(at: u64) -> Self {
+        Self { at, data: None, priority: None, weight: None, attempts_left: None, timeout: None }
     }
 }
 
@@ -55,12 +64,13 @@ impl Verdict {
 #[doc(hidden)]
 pub fn on_failure<T: RetryStrategy>(
     context: Context,
-    failed: &FailedJob,
+    job: &Job,
+    last: &Failure,
 ) -> Result<Verdict, String> {
     let config = of_call(&context.config)?;
     let call =
         Call { queue: context.queue, now: context.now, seed: context.seed, data: Data::here() };
-    T::on_failure(&config, &call, failed)
+    T::on_failure(&config, &call, job, last)
 }
 
 /// Exports a [`RetryStrategy`] as a component. A crate may also export a throttler, in another
@@ -84,10 +94,11 @@ macro_rules! export_retry {
 
                 fn on_failure(
                     context: $crate::glue::Context,
-                    failed: $crate::FailedJob,
+                    job: $crate::Job,
+                    last: $crate::Failure,
                 ) -> Result<$crate::Verdict, String> {
                     $crate::glue::report_panics();
-                    $crate::glue::on_failure::<$plugin>(context, &failed)
+                    $crate::glue::on_failure::<$plugin>(context, &job, &last)
                 }
             }
 

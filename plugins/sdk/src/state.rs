@@ -2,7 +2,7 @@
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{Data, State, parse, warn};
+use crate::{Data, State, StateError, parse, warn};
 
 impl State {
     /// The saved value of `key`. None if there is no value, or if it is not a `T`, which is logged.
@@ -18,8 +18,29 @@ impl State {
     ///
     /// Why it cannot be saved, for example because the state is full.
     pub fn save<T: Serialize>(&self, key: &str, value: &T) -> Result<(), String> {
+        self.save_until(key, value, None)
+    }
+
+    /// Saves `value` under `key` as JSON text, until `expires_at`, a time in milliseconds since
+    /// 1970.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::save`].
+    pub fn save_until<T: Serialize>(
+        &self,
+        key: &str,
+        value: &T,
+        expires_at: Option<u64>,
+    ) -> Result<(), String> {
         let text = serde_json::to_string(value).map_err(|error| error.to_string())?;
-        self.set(key, &text).map_err(|error| format!("state {key}: {}", error.message()))
+        let why = |error| match error {
+            StateError::InvalidKey => "a key must have 1 to 128 bytes",
+            StateError::ValueTooLong => "its value has more than 16 KiB",
+            StateError::Full => "the state is full: it has 256 KiB",
+        };
+        self.set_until(key, &text, expires_at)
+            .map_err(|error| format!("state {key}: {}", why(error)))
     }
 }
 

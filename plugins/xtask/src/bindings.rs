@@ -12,7 +12,7 @@ use crate::Outcome;
 
 /// Interfaces that both worlds import. The second world takes them from the first, so that `Job` is
 /// one type.
-const SHARED: [&str; 3] = ["types", "log", "jobs"];
+const SHARED: [&str; 6] = ["types", "clock", "log", "metrics", "random", "jobs"];
 
 /// Generates the bindings of both worlds.
 pub fn make(plugins: &Path, outcome: Outcome) -> Result<()> {
@@ -41,7 +41,7 @@ fn world_bindings(wit: &Path, world: &str, shared: &[&str]) -> Result<String> {
             .iter()
             .map(|name| {
                 let ours = format!("crate::bindings::throttler::tidegate::plugin::{name}");
-                (format!("tidegate:plugin/{name}@0.1.0"), WithOption::Path(ours))
+                (format!("tidegate:plugin/{name}@0.2.0"), WithOption::Path(ours))
             })
             .collect(),
         additional_derive_attributes: vec!["PartialEq".to_owned()],

@@ -177,6 +177,15 @@ pub struct OriginalView<'a> {
     /// Its data. Absent if they were not changed, are no JSON, or have more than 4096 bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<AnyValue>,
+    /// Its weight.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
+    /// Its most attempts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_attempts: Option<u16>,
+    /// Its timeout.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_seconds: Option<Seconds>,
 }
 
 impl<'a> JobView<'a> {
@@ -252,6 +261,9 @@ impl<'a> JobView<'a> {
                     .data
                     .as_ref()
                     .map(|text| AnyValue::new(&Payload::json(text.clone()), encoding)),
+                weight: original.weight,
+                max_attempts: original.max_attempts,
+                timeout_seconds: original.timeout,
             }),
             enqueued_by: spec.enqueued_by.as_deref().map(Cow::Borrowed),
             origin: spec.origin.as_deref().map(OriginView::of),

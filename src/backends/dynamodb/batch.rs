@@ -1,7 +1,5 @@
 //! A grant batch as an item.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -12,7 +10,7 @@ use super::{
 use crate::blob::{decode, encode};
 use tidegate_core::{
     job::{Attributes, JobId, TypeName, Version},
-    port::StoreError,
+    port::{StoreError, policy::StatePage},
     queue::{Grant, GrantBatch, ledger::BatchId},
     record,
     stored::UnknownFields,
@@ -28,7 +26,7 @@ struct PackedBatch {
     kinds: Vec<GrantKind>,
     ends: Vec<String>,
     grants: Vec<(PackedId, u32, u64)>,
-    state: Option<BTreeMap<String, String>>,
+    state: Option<StatePage>,
     unknown: UnknownFields,
 }
 

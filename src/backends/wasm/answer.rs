@@ -10,13 +10,14 @@ use super::{
 };
 use tidegate_core::{
     port::policy::{
-        Action, Decision, Fault, Problem, RetryAnswer, RetryCall, ThrottleAnswer, ThrottleCall,
+        Action, Decision, Fault, Problem, RetryAnswer, RetryCall, RetryPlan, ThrottleAnswer,
+        ThrottleCall,
     },
-    time::Timestamp,
+    time::{Seconds, Timestamp},
 };
 
 /// An instant in an answer. One beyond the range of timestamps becomes the latest one.
-fn instant(at: u64) -> Timestamp {
+pub(super) fn instant(at: u64) -> Timestamp {
     Timestamp::from_millis(i64::try_from(at).unwrap_or(i64::MAX))
 }
 
@@ -38,8 +39,10 @@ pub(super) fn throttle(call: &ThrottleCall, answer: Answer) -> Result<ThrottleAn
 /// The answer of a retry strategy about the failure of `call`.
 pub(super) fn retry(call: &RetryCall, verdict: Verdict) -> Result<RetryAnswer, Fault> {
     let answer = match verdict {
-        Verdict::Retry(Plan { at, data, priority }) => {
-            RetryAnswer::Retry { at: instant(at), data, priority }
+        Verdict::Retry(Plan { at, data, priority, weight, attempts_left, timeout }) => {
+            let timeout = timeout.map(Seconds::from_millis);
+            let at = instant(at);
+            RetryAnswer::Retry(RetryPlan { at, data, priority, weight, attempts_left, timeout })
         }
         Verdict::GiveUp(message) => RetryAnswer::GiveUp(message),
     };

@@ -3,6 +3,9 @@
 use std::time::Duration;
 
 pub use tidegate_core::port::policy::cut;
+pub(crate) use tidegate_core::port::policy::state::{
+    STATE_BYTES, STATE_KEY_BYTES, STATE_VALUE_BYTES,
+};
 pub use tidegate_core::port::policy::{DATA_BYTES, MESSAGE_BYTES};
 /// Maximum bytes of a component; one from Python has 18 million.
 pub const COMPONENT_BYTES: usize = 32 << 20;
@@ -33,12 +36,12 @@ pub(crate) const LOG_BYTES: usize = 16 << 10;
 /// Recorded bytes of one line.
 pub(crate) const LOG_LINE_BYTES: usize = 4 << 10;
 
-/// Keys of a throttler's state.
-pub(crate) const STATE_KEYS: usize = 64;
-/// Bytes of one key.
-pub(crate) const STATE_KEY_BYTES: usize = 128;
-/// Bytes of all keys and values.
-pub(crate) const STATE_BYTES: usize = 16 << 10;
+/// Changes of metrics in one call.
+pub(crate) const METRIC_CHANGES: usize = 1000;
+/// Series of a plugin's metrics that a process keeps.
+pub(crate) const METRIC_SERIES: usize = 100;
+/// Bytes of the name, and of the label, of a metric.
+pub(crate) const METRIC_NAME_BYTES: usize = 64;
 
 /// Running jobs in one answer of `running.page`.
 pub const PAGE: u32 = 1000;
@@ -58,6 +61,7 @@ pub(crate) const SCHEMA_BYTES: usize = 64 << 10;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidegate_core::port::policy::ENDED_DETAIL_BYTES;
 
     #[test]
     fn a_text_is_cut_between_two_characters() {
@@ -84,11 +88,17 @@ mod tests {
             "component has at most 32 MiB",
             "100 lines and 16 KiB",
             "4 KiB of a line",
-            "64 keys of 128 bytes, and 16 KiB in all",
+            "At most 256 KiB in all keys and values",
+            "has more than 128 bytes",
+            "has more than 16 KiB",
+            "name has 1 to 64 bytes",
+            "label at most 64 bytes",
+            "at most 100 series of each plugin, and a call has at most 1000 changes",
+            "one call have at most 1 MiB",
             "at most 1000, however many",
             "100,000 in all",
             "first 50",
-            "at most 50",
+            "the latest 50",
             "At most 16, of 1 to 64 bytes",
             "an object of at most 64 KiB",
             "At most 200 bytes",
@@ -101,12 +111,16 @@ mod tests {
             (32 << 20, 100_000, 100, 16 << 10, 4 << 10)
         );
         assert_eq!(
-            (STATE_KEYS, STATE_KEY_BYTES, STATE_BYTES, PAGE, PAGED),
-            (64, 128, 16 << 10, 1000, 100_000)
+            (STATE_KEY_BYTES, STATE_VALUE_BYTES, STATE_BYTES, PAGE, PAGED),
+            (128, 16 << 10, 256 << 10, 1000, 100_000)
         );
         assert_eq!(
             (PROBLEMS, EARLIER, GROUPS, SCHEMA_BYTES, MESSAGE_BYTES),
             (50, 50, 16, 64 << 10, 2000)
+        );
+        assert_eq!(
+            (METRIC_NAME_BYTES, METRIC_SERIES, METRIC_CHANGES, ENDED_DETAIL_BYTES),
+            (64, 100, 1000, 1 << 20)
         );
         assert_eq!(DATA_BYTES, 16 << 20);
         assert_eq!(

@@ -263,6 +263,7 @@ impl Inner {
             needs_running_jobs: said.needs_running_jobs,
             needs_data: said.needs_data,
             needs_ended: said.needs_ended,
+            needs_earlier: said.needs_earlier,
         };
         let guest = |role| Guest::new(None, Subject::Itself(role));
         let throttler = loaded.throttler.as_ref().map(|throttler| {

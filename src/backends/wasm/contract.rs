@@ -28,6 +28,9 @@ pub(super) mod retry {
         ownership: Borrowing { duplicate_if_necessary: true },
         with: {
             "tidegate:plugin/types": super::throttler::tidegate::plugin::types,
+            "tidegate:plugin/clock": super::throttler::tidegate::plugin::clock,
+            "tidegate:plugin/metrics": super::throttler::tidegate::plugin::metrics,
+            "tidegate:plugin/random": super::throttler::tidegate::plugin::random,
             "tidegate:plugin/log": super::throttler::tidegate::plugin::log,
             "tidegate:plugin/jobs": super::throttler::tidegate::plugin::jobs,
         },

@@ -12,7 +12,10 @@ use metrics::{counter, histogram};
 use parking_lot::Mutex;
 use serde::{Serialize, Serializer};
 
-use super::{contract::throttler::tidegate::plugin::log, record};
+use super::{
+    contract::throttler::tidegate::plugin::log, guest::MetricChange, plugin_series::PluginSeries,
+    record,
+};
 use tidegate_core::{
     job::PluginName,
     port::policy::{Call, Fault, Plugin, Purpose, Usage},
@@ -157,32 +160,47 @@ pub(super) struct CompletedCall<'a> {
     pub usage: Usage,
     pub log: Vec<(log::Level, String)>,
     pub log_dropped: u32,
+    pub metrics: Vec<MetricChange>,
+    pub metrics_dropped: u32,
     pub fault: Option<&'a Fault>,
     /// None for the check of a configuration.
     pub call: Option<Call>,
 }
 
 /// The diagnostics of each called plugin.
-#[derive(Debug, Default)]
-pub(super) struct Diagnostics(Mutex<HashMap<PluginName, PluginDiagnostics>>);
+#[derive(Debug)]
+pub(super) struct Diagnostics {
+    /// Whether calls count in the metrics of the process.
+    counts: bool,
+    plugins: Mutex<HashMap<PluginName, PluginDiagnostics>>,
+    series: PluginSeries,
+}
 
 impl Diagnostics {
+    /// Diagnostics whose calls count in the metrics of the process, or do not.
+    pub(super) fn counting(counts: bool) -> Self {
+        Self { counts, plugins: Mutex::default(), series: PluginSeries::default() }
+    }
+
     pub(super) fn seen(&self, plugin: &PluginName) -> PluginDiagnostics {
-        self.0.lock().get(plugin).cloned().unwrap_or_default()
+        self.plugins.lock().get(plugin).cloned().unwrap_or_default()
     }
 
     pub(super) fn last(&self, plugin: &PluginName) -> Option<Usage> {
-        self.0.lock().get(plugin).and_then(|seen| seen.live.last)
+        self.plugins.lock().get(plugin).and_then(|seen| seen.live.last)
     }
 
     pub(super) fn forget(&self, plugin: &PluginName) {
-        self.0.lock().remove(plugin);
+        self.plugins.lock().remove(plugin);
+        self.series.forget(plugin);
     }
 
     /// Records a live call that the host could not make, or whose valid answer the engine could not
     /// apply.
     pub(super) fn add_fault(&self, plugin: &Plugin, call: &Call, fault: &Fault, at: Timestamp) {
-        count_fault(&plugin.name, Purpose::Live, fault);
+        if self.counts {
+            count_fault(&plugin.name, Purpose::Live, fault);
+        }
         let role = match call {
             Call::Throttle(_) => Role::Throttler,
             Call::Retry(_) => Role::Retry,
@@ -194,15 +212,32 @@ impl Diagnostics {
             fault: fault.clone(),
             call: record::to_bounded_json(call).into(),
         };
-        self.0.lock().entry(plugin.name.clone()).or_default().live.fail(failed);
+        self.plugins.lock().entry(plugin.name.clone()).or_default().live.fail(failed);
     }
 
     pub(super) fn add(&self, called: CompletedCall<'_>) {
-        let CompletedCall { plugin, role, purpose, at, usage, log, log_dropped, fault, call } =
-            called;
-        measure(&plugin.name, role, purpose, usage);
-        if let Some(fault) = fault {
-            count_fault(&plugin.name, purpose, fault);
+        let CompletedCall {
+            plugin,
+            role,
+            purpose,
+            at,
+            usage,
+            log,
+            log_dropped,
+            metrics,
+            metrics_dropped,
+            fault,
+            call,
+        } = called;
+        if self.counts {
+            measure(&plugin.name, role, purpose, usage);
+            if let Some(fault) = fault {
+                count_fault(&plugin.name, purpose, fault);
+            } else if purpose == Purpose::Live
+                && let Some(call) = &call
+            {
+                self.series.add(&plugin.name, call.queue(), metrics, metrics_dropped);
+            }
         }
         if purpose == Purpose::Explain {
             // The caller of `explain` receives the answer, and the queue is not affected.
@@ -217,7 +252,7 @@ impl Diagnostics {
             call: record::to_bounded_json(call).into(),
         };
         let failed = fault.zip(call.as_ref()).map(failed);
-        let mut plugins = self.0.lock();
+        let mut plugins = self.plugins.lock();
         let seen = plugins.entry(plugin.name.clone()).or_default();
         // The check of a configuration answers its caller. It does not count as a call of a queue.
         if call.is_some() {

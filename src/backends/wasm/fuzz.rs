@@ -5,10 +5,11 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use proptest::prelude::*;
 use tidegate_core::{
     port::policy::{
-        AHEAD, Action, FaultKind, MESSAGE_BYTES, REASON_BYTES, RetryAnswer, RetryCall, RunningSet,
-        ThrottleCall,
+        AHEAD, Action, FaultKind, MESSAGE_BYTES, REASON_BYTES, RetryAnswer, RetryCall, RetryPlan,
+        RunningSet, ThrottleCall,
     },
     time::Timestamp,
+    validate::check_timeout,
 };
 use tidegate_engine::testkit::builders;
 
@@ -64,6 +65,7 @@ fn throttle_call(candidates: usize) -> ThrottleCall {
         ended: Arc::default(),
         state: Arc::default(),
         data: BTreeMap::new(),
+        hosts: Arc::default(),
     }
 }
 
@@ -108,8 +110,12 @@ fn a_retry_plan_fits_the_contract_or_is_refused() {
             .prop_map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
         (0..200usize).prop_map(|depth| "[".repeat(depth) + &"]".repeat(depth)),
     ];
-    let plan = (instant(), prop::option::of(data), prop::option::of(any::<i32>()))
-        .prop_map(|(at, data, priority)| Verdict::Retry(Plan { at, data, priority }));
+    let data = (prop::option::of(data), prop::option::of(any::<i32>()));
+    let bounds = (prop::option::of(0..3u32), prop::option::of(any::<u64>()));
+    let plan = (instant(), data, prop::option::of(any::<u32>()), bounds);
+    let plan = plan.prop_map(|(at, (data, priority), weight, (attempts_left, timeout))| {
+        Verdict::Retry(Plan { at, data, priority, weight, attempts_left, timeout })
+    });
     let give_up = prop::option::of(long_text()).prop_map(Verdict::GiveUp);
     let call = RetryCall {
         queue: builders::name("q"),
@@ -119,11 +125,15 @@ fn a_retry_plan_fits_the_contract_or_is_refused() {
         job: builders::job("a").build(),
         data: None,
         not_before: None,
+        host: None,
     };
     fuzz(prop_oneof![2 => plan, 1 => give_up], |verdict| {
         match answer::retry(&call, verdict) {
-            Ok(RetryAnswer::Retry { at, data, .. }) => {
+            Ok(RetryAnswer::Retry(plan)) => {
+                let RetryPlan { at, data, attempts_left, timeout, .. } = plan;
                 prop_assert!(at <= NOW + AHEAD);
+                prop_assert!(attempts_left != Some(0));
+                prop_assert!(timeout.is_none_or(|span| check_timeout(span).is_ok()));
                 if let Some(data) = data {
                     prop_assert!(serde_json::from_str::<serde::de::IgnoredAny>(&data).is_ok());
                 }

@@ -38,7 +38,8 @@ pub enum Run {
     /// The blocking threads of the async runtime, for servers: a call may take a quarter of a
     /// second.
     Aside,
-    /// The calling thread, for simulations and tests.
+    /// The calling thread, for simulations and tests. Its calls do not count in the metrics of the
+    /// process.
     Here,
 }
 
@@ -74,7 +75,11 @@ impl PluginHost {
         };
         let runtime = Arc::new(Runtime::new().map_err(unavailable)?);
         Ok(Self {
-            inner: Arc::new(Inner { runtime, diagnostics: Diagnostics::default(), clock }),
+            inner: Arc::new(Inner {
+                runtime,
+                diagnostics: Diagnostics::counting(run == Run::Aside),
+                clock,
+            }),
             run,
             modules: ModuleCache::new(objects),
         })
@@ -212,18 +217,19 @@ impl Inner {
         outcome: CallOutcome<T>,
     ) -> Result<T, Fault> {
         let CallOutcome { answer, usage, guest } = outcome;
-        let (log, log_dropped) =
-            guest.map(|guest| (guest.log, guest.log_dropped)).unwrap_or_default();
         let fault = answer.as_ref().err();
         let CallRequest { role, purpose, call } = request;
+        let guest = guest.unwrap_or_else(|| Guest::new(None, Subject::Itself(role)));
         self.diagnostics.add(CompletedCall {
             plugin,
             role,
             purpose,
             at: self.clock.now(),
             usage,
-            log,
-            log_dropped,
+            log: guest.log,
+            log_dropped: guest.log_dropped,
+            metrics: guest.metrics,
+            metrics_dropped: guest.metrics_dropped,
             fault,
             call,
         });
@@ -245,7 +251,7 @@ impl Inner {
         let said = self.call(guest, |store| {
             let instance = throttler.instantiate(&mut *store)?;
             let exported = instance.tidegate_plugin_throttle();
-            lower::throttle(call, description.needs_ended, |context, round, candidates| {
+            lower::throttle(call, description, |context, round, candidates| {
                 exported.call_decide(store, context, round, candidates)
             })
         });
@@ -268,8 +274,10 @@ impl Inner {
         let said = self.call(guest, |store| {
             let instance = retry.instantiate(&mut *store)?;
             let exported = instance.tidegate_plugin_retry();
-            lower::retry(call, |context, failed| exported.call_on_failure(store, context, failed))
-                .transpose()
+            lower::retry(call, |context, failed, last| {
+                exported.call_on_failure(store, context, failed, last)
+            })
+            .transpose()
         });
         said.then(|said, _| {
             let said = said.ok_or_else(|| Fault {

@@ -27,11 +27,12 @@ const GLOBAL_BYTES: u64 = 16;
 const MAX_INSTANCES: u64 = 64;
 
 /// The version of the contract that this program implements.
-const CONTRACT_VERSION: &str = "0.1.0";
+const CONTRACT_VERSION: &str = "0.2.0";
 /// The package of the contract.
 const PACKAGE: &str = "tidegate:plugin/";
 /// The interfaces that a plugin may import.
-const IMPORTS: [&str; 5] = ["types", "log", "state", "running", "jobs"];
+const IMPORTS: [&str; 8] =
+    ["types", "clock", "random", "log", "metrics", "state", "running", "jobs"];
 /// The interfaces that a plugin may export; it exports at least one.
 const EXPORTS: [&str; 2] = ["throttle", "retry"];
 
@@ -263,7 +264,8 @@ fn problem_with(name: &str, does: &str, known: &[&str]) -> Option<String> {
     if !compatible(version) {
         return Some(format!(
             "it {does} {name}: it is built for version {version} of the contract, and this server \
-             offers {CONTRACT_VERSION}; build it against that"
+             offers {CONTRACT_VERSION}; take the SDK and the contract of this release \
+             (`tidegate plugin new` writes both), and build it again"
         ));
     }
     (!known.contains(&interface))
@@ -294,9 +296,10 @@ mod tests {
     #[test]
     fn only_patch_releases_of_the_contract_are_compatible() {
         for (version, fits) in [
-            ("0.1.0", true),
-            ("0.1.7", true),
-            ("0.2.0", false),
+            ("0.2.0", true),
+            ("0.2.7", true),
+            ("0.1.0", false),
+            ("0.3.0", false),
             ("1.1.0", false),
             ("", false),
             ("0", false),

@@ -7,20 +7,18 @@ use std::borrow::Cow;
 
 use super::{
     bounds,
-    contract::{
-        retry::exports::tidegate::plugin::retry::{FailedJob, Failure},
-        throttler::{
-            exports::tidegate::plugin::throttle::{Ended, Round},
-            tidegate::plugin::types::{AttributeParam as Attribute, Context, Job as Lowered},
-        },
+    contract::throttler::{
+        exports::tidegate::plugin::throttle::{Ended, Round},
+        tidegate::plugin::types::{AttributeParam as Attribute, Context, Failure, Job as Lowered},
     },
 };
 use tidegate_core::{
     job::{
-        Attributes, Job, State,
+        Attributes, Job, JobId, State,
         lifecycle::{AttemptRecord, Lifecycle, Reason},
     },
     port::policy::{self, RetryCall, ThrottleCall},
+    queue::plugin::Description,
     time::Timestamp,
 };
 
@@ -58,8 +56,8 @@ pub(super) fn run_at(job: &Job) -> Timestamp {
     }
 }
 
-/// The failures of a job that a retry strategy receives: the latest ones, in their order. Each has
-/// its number among the attempts that count, which the strategy compares with `attempts`.
+/// The latest failures of a job, at most one more than [`bounds::EARLIER`], in their order. Each has
+/// its number among the attempts that count, which a plugin compares with `attempts`.
 pub(super) fn failures(life: &Lifecycle) -> Vec<(u16, &AttemptRecord)> {
     let failed = life.history.iter().rev().filter(|entry| entry.hand_back.is_none());
     let numbered = |(after, entry): (u16, _)| {
@@ -72,30 +70,53 @@ pub(super) fn failures(life: &Lifecycle) -> Vec<(u16, &AttemptRecord)> {
     latest
 }
 
-fn job<'a>(job: &'a Job, attempt: u16, attributes: &'a [Attribute<'a>]) -> Lowered<'a> {
+/// The failures of the attempts before the next one: the latest [`bounds::EARLIER`].
+pub(super) fn earlier(life: &Lifecycle) -> Vec<(u16, &AttemptRecord)> {
+    let mut earlier = failures(life);
+    if earlier.len() > bounds::EARLIER {
+        earlier.remove(0);
+    }
+    earlier
+}
+
+/// The facts of a job that only its call has.
+#[derive(Clone, Copy)]
+struct Of<'a> {
+    attempt: u16,
+    attributes: &'a [Attribute<'a>],
+    host: Option<&'a str>,
+    earlier: &'a [Failure<'a>],
+}
+
+fn job<'a>(job: &'a Job, of: Of<'a>) -> Lowered<'a> {
     let spec = &job.spec;
     Lowered {
         id: job.id.as_str(),
         job_type: spec.job_type.as_str(),
         priority: spec.priority,
         weight: spec.weight,
-        attributes,
-        attempt: attempt.into(),
+        attributes: of.attributes,
+        attempt: of.attempt.into(),
         attempts: spec.max_attempts.into(),
         created_at: millis(spec.created_at),
         run_at: millis(run_at(job)),
         expires_at: spec.expires_at.map(millis),
         deadline_at: spec.deadline_at.map(millis),
+        target_host: of.host,
+        replay_of: spec.replay_of.as_ref().map(JobId::as_str),
+        correlation_key: spec.correlation_key.as_deref(),
+        earlier: of.earlier,
     }
 }
 
-/// Calls `then` with the arguments of `throttle.decide`; with ended attempts only if `wanted`.
+/// Calls `then` with the arguments of `throttle.decide`; with ended and earlier attempts only if
+/// `description` wants them.
 pub(super) fn throttle<R>(
     call: &ThrottleCall,
-    wanted: bool,
+    description: &Description,
     then: impl FnOnce(Context<'_>, Round<'_>, &[Lowered<'_>]) -> R,
 ) -> R {
-    let ended: &[policy::Ended] = if wanted { &call.ended } else { &[] };
+    let ended: &[policy::Ended] = if description.needs_ended { &call.ended } else { &[] };
     let texts = Texts::of(
         call.candidates
             .iter()
@@ -104,20 +125,40 @@ pub(super) fn throttle<R>(
     );
     let attributes = texts.attributes();
     let mut rest = &attributes[..];
-    let candidates = call.candidates.iter();
+    let wants_earlier = description.needs_earlier;
+    let of = |job| if wants_earlier { earlier(job) } else { Vec::new() };
+    let all: Vec<_> = call.candidates.iter().map(|job| of(&job.life)).collect();
+    let failed: Vec<Failure<'_>> = all.iter().flatten().copied().map(failure).collect();
+    let mut failed = &failed[..];
+    let host = |job_type| call.hosts.get(job_type).map(String::as_str);
+    let candidates = call.candidates.iter().zip(&all);
     let candidates: Vec<_> = candidates
-        .map(|one| {
-            job(one, one.life.attempt.saturating_add(1), take(&mut rest, one.spec.attributes.len()))
+        .map(|(one, all)| {
+            let of = Of {
+                attempt: one.life.attempt.saturating_add(1),
+                attributes: take(&mut rest, one.spec.attributes.len()),
+                host: host(&one.spec.job_type),
+                earlier: take(&mut failed, all.len()),
+            };
+            job(one, of)
         })
         .collect();
     let ended = ended.iter().map(|ended| Ended {
         id: ended.id.as_str(),
         job_type: ended.job_type.as_str(),
+        priority: ended.priority,
+        weight: ended.weight,
         attributes: take(&mut rest, ended.attributes.len()),
+        target_host: host(&ended.job_type),
         attempt: ended.attempt.into(),
+        started_at: millis(ended.started_at),
+        ended_at: millis(ended.ended_at),
         succeeded: ended.succeeded,
         reason: ended.reason.as_deref(),
+        message: ended.message.as_deref(),
         status: ended.status,
+        details: ended.details.as_deref(),
+        not_before: ended.not_before.map(millis),
     });
     let ended: Vec<_> = ended.collect();
     let context = Context {
@@ -156,24 +197,31 @@ fn failure((attempt, entry): (u16, &AttemptRecord)) -> Failure<'_> {
         details: error.and_then(|error| error.details.as_deref()),
         started_at: millis(entry.started_at),
         ended_at: millis(entry.ended_at),
+        not_before: not_before(entry).map(millis),
     }
+}
+
+/// The earliest next attempt that the worker or the target of an attempt requested.
+pub(super) fn not_before(entry: &AttemptRecord) -> Option<Timestamp> {
+    let wait = entry.error.as_ref()?.retry_after?;
+    Some(entry.ended_at + wait.duration())
 }
 
 /// Calls `then` with the arguments of `retry.on-failure`; none if the job has no failure.
 pub(super) fn retry<R>(
     call: &RetryCall,
-    then: impl FnOnce(Context<'_>, FailedJob<'_>) -> R,
+    then: impl FnOnce(Context<'_>, Lowered<'_>, Failure<'_>) -> R,
 ) -> Option<R> {
     let failures = failures(&call.job.life);
     let (&last, earlier) = failures.split_last()?;
     let texts = Texts::of(std::iter::once(&call.job.spec.attributes));
     let attributes = texts.attributes();
     let earlier: Vec<_> = earlier.iter().copied().map(failure).collect();
-    let failed = FailedJob {
-        job: job(&call.job, last.0, &attributes),
-        last: failure(last),
+    let of = Of {
+        attempt: last.0,
+        attributes: &attributes,
+        host: call.host.as_deref(),
         earlier: &earlier,
-        not_before: call.not_before.map(millis),
     };
     let context = Context {
         queue: call.queue.as_str(),
@@ -181,5 +229,6 @@ pub(super) fn retry<R>(
         seed: call.seed,
         config: &call.config,
     };
-    Some(then(context, failed))
+    let last = Failure { not_before: call.not_before.map(millis), ..failure(last) };
+    Some(then(context, job(&call.job, of), last))
 }

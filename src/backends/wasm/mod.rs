@@ -35,6 +35,7 @@ mod inspect;
 pub mod kept_code;
 mod lower;
 mod module_cache;
+mod plugin_series;
 pub mod record;
 mod runtime;
 

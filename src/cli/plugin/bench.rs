@@ -183,11 +183,11 @@ fn retry(config: &Value, given: &[(String, Vec<String>)], earlier: usize) -> Val
     let failures = vec![json!({"message": "it did not go well", "status": 503}); earlier];
     let job = json!({
         "attempt": earlier + 1, "attempts": 1000, "attributes": attributes(given, 0),
-        "data": {"place": 0},
+        "data": {"place": 0}, "earlier": failures,
     });
     json!({
         "name": "bench", "role": "retry", "config": config, "job": job,
-        "failure": {"status": 503, "message": "busy"}, "earlier": failures,
+        "failure": {"status": 503, "message": "busy"},
     })
 }
 

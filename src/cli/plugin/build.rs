@@ -34,8 +34,8 @@ const TARGET: &str = "wasm32-unknown-unknown";
 #[command(after_help = "A file in the folder determines the language: Cargo.toml, plugin.js or \
     plugin.py.\n\
     Other languages compile a core module that exports the functions of the contract, such as \
-    tidegate:plugin/throttle@0.1.0#decide. Give its file. It may import WASI preview 1, which \
-    answers the same each time: no files, no environment, the time 0.\n\
+    tidegate:plugin/throttle@0.2.0#decide. Give its file. It may import WASI preview 1, whose \
+    answers depend on the call alone: no files, no environment, the time of the call.\n\
     JavaScript needs Node.js, and Python needs python3. The build downloads all other tools into \
     the project, which takes a while the first time.")]
 pub struct Args {

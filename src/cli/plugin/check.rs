@@ -147,6 +147,7 @@ fn as_text(found: &RoleFindings, configured: bool) -> String {
         needs_running_jobs,
         needs_data,
         needs_ended,
+        needs_earlier,
     } = &found.description;
     let mut text = format!("{}: {about}", local::word(found.role));
     let names: Vec<&str> = group_by.iter().map(String::as_str).collect();
@@ -154,6 +155,7 @@ fn as_text(found: &RoleFindings, configured: bool) -> String {
         (*needs_running_jobs, "running jobs"),
         (*needs_data, "data"),
         (*needs_ended, "ended attempts"),
+        (*needs_earlier, "earlier attempts"),
     ]
     .into_iter()
     .filter_map(|(needed, word)| needed.then_some(word))

@@ -4,11 +4,12 @@
 //! contract (`plugins/wit/plugin.wit`) in the form that an encoder reads, its imports of WASI
 //! preview 1 get functions within the component, and the module becomes a component.
 //!
-//! A plugin has no files, clock, random numbers or environment. A language's runtime imports the
-//! functions for them all the same, and calls some at its start. They answer the same each time, so
-//! that a recorded call can be repeated: no arguments, no environment, no open files, the time 0,
-//! fixed bytes as random ones. What is written to the standard output is lost. Functions about
-//! files, sockets and waiting return an error. The others, such as the end of the process, trap.
+//! A plugin has no files and no environment. A language's runtime imports the functions for them all
+//! the same, and calls some at its start. Their answers depend on the call alone, so that a recorded
+//! call can be repeated: no arguments, no environment, no open files; the time and the random
+//! numbers are those of the contract's `clock` and `random`. What is written to the standard output
+//! is lost. Functions about files, sockets and waiting return an error. The others, such as the end
+//! of the process, trap.
 
 use std::{borrow::Cow, path::Path};
 
@@ -19,13 +20,15 @@ use wasm_encoder::{
 };
 use wasmparser::{CompositeInnerType, FuncType, Parser, Payload, TypeRef};
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
-use wit_parser::Resolve;
+use wit_parser::{Resolve, WorldId};
 
 use crate::cli::UsageError;
 use tidegate_backends::wasm::COMPONENT_BYTES;
 
 /// The contract.
 const CONTRACT: &str = include_str!("../../../plugins/wit/plugin.wit");
+/// What the functions in place of WASI import of the contract.
+const STUBS_WORLD: &str = "world wasi-stubs { import clock; import random; }";
 /// The beginning of the names of the contract's interfaces.
 const PACKAGE: &str = "tidegate:plugin/";
 /// The module of the imports of WASI preview 1.
@@ -55,14 +58,15 @@ pub(super) fn encode(module: &[u8]) -> anyhow::Result<Vec<u8>> {
     let parts = Parts::of(module).context("it is not a well-formed module")?;
     let mut module = Cow::Borrowed(module);
     if !parts.has_contract {
-        let mut resolve = Resolve::default();
-        let package = resolve.push_str("plugin.wit", CONTRACT)?;
-        let world = resolve.select_world(&[package], Some(parts.world()?))?;
+        let (resolve, world) = contract(parts.world()?)?;
         embed_component_metadata(module.to_mut(), &resolve, world, StringEncoding::UTF8)?;
     }
     let mut encoder = ComponentEncoder::default().module(&module)?.validate(true);
     for (name, functions) in parts.stubs()? {
-        encoder = encoder.adapter(name, &adapter(&functions))?;
+        let mut adapter = adapter(&functions);
+        let (resolve, world) = contract("wasi-stubs")?;
+        embed_component_metadata(&mut adapter, &resolve, world, StringEncoding::UTF8)?;
+        encoder = encoder.adapter(name, &adapter)?;
     }
     let component = encoder.encode().context("it cannot be made a component")?;
     if component.len() > COMPONENT_BYTES {
@@ -70,6 +74,14 @@ pub(super) fn encode(module: &[u8]) -> anyhow::Result<Vec<u8>> {
         return Err(anyhow!("its component has {} bytes; at most {most} MiB", component.len()));
     }
     Ok(component)
+}
+
+/// The contract, and its world `name`.
+fn contract(name: &str) -> anyhow::Result<(Resolve, WorldId)> {
+    let mut resolve = Resolve::default();
+    let package = resolve.push_str("plugin.wit", &format!("{CONTRACT}\n{STUBS_WORLD}"))?;
+    let world = resolve.select_world(&[package], Some(name))?;
+    Ok((resolve, world))
 }
 
 /// An imported function.
@@ -145,7 +157,7 @@ impl Parts {
             (false, true) => Ok("retry-strategy"),
             (false, false) => Err(anyhow!(
                 "it exports no function of the contract, such as \
-                 {PACKAGE}throttle@0.1.0#decide or {PACKAGE}retry@0.1.0#on-failure"
+                 {PACKAGE}throttle@0.2.0#decide or {PACKAGE}retry@0.2.0#on-failure"
             )),
         }
     }
@@ -192,20 +204,30 @@ fn values(types: &[wasmparser::ValType]) -> anyhow::Result<Vec<ValType>> {
     types.iter().map(number).collect()
 }
 
+/// The functions of the contract that an adapter imports, by their numbers in it.
+const NOW: u32 = 0;
+const RANDOM: u32 = 1;
+/// The number of an adapter's first own function.
+const FIRST_OWN: u32 = 2;
+
 /// A module with these functions, which shares the memory of the plugin's module.
 fn adapter(functions: &[&Import]) -> Vec<u8> {
     let (mut types, mut kinds) = (TypeSection::new(), FunctionSection::new());
     let (mut exports, mut code) = (ExportSection::new(), CodeSection::new());
+    let mut imports = ImportSection::new();
+    // Both functions of the contract have this type.
+    types.ty().function([], [ValType::I64]);
+    imports.import("tidegate:plugin/clock@0.2.0", "now", EntityType::Function(0));
+    imports.import("tidegate:plugin/random@0.2.0", "next", EntityType::Function(0));
     let mut by_name: Vec<&Import> = functions.to_vec();
     by_name.sort_by(|a, b| a.name.cmp(&b.name));
     by_name.dedup_by(|a, b| a.name == b.name);
     for (number, function) in (0..).zip(by_name) {
         types.ty().function(function.params.iter().copied(), function.results.iter().copied());
-        kinds.function(number);
-        exports.export(&function.name, ExportKind::Func, number);
+        kinds.function(number + 1);
+        exports.export(&function.name, ExportKind::Func, number + FIRST_OWN);
         code.function(&body(function));
     }
-    let mut imports = ImportSection::new();
     let any_memory = MemoryType {
         minimum: 0,
         maximum: None,
@@ -222,6 +244,8 @@ fn adapter(functions: &[&Import]) -> Vec<u8> {
 /// Error numbers of WASI preview 1.
 const BAD_DESCRIPTOR: i32 = 8;
 const NOT_SUPPORTED: i32 = 52;
+/// The clock that shows the time of day.
+const REALTIME_CLOCK: i32 = 0;
 /// What the standard streams are: devices that write characters.
 const CHARACTER_DEVICE: i32 = 2;
 /// The bytes of what `fd_fdstat_get` writes.
@@ -230,8 +254,8 @@ const FDSTAT_BYTES: i32 = 24;
 /// The body of a function. One with other parameters than in WASI preview 1 traps.
 fn body(import: &Import) -> Function {
     use ValType::{I32, I64};
-    // One local variable more than the parameters.
-    let mut function = Function::new([(1, I32)]);
+    // Two local variables more than the parameters.
+    let mut function = Function::new([(1, I32), (1, I64)]);
     let mut code = function.instructions();
     let own = import.params.len() as u32;
     let params = import.params.as_slice();
@@ -251,7 +275,11 @@ fn body(import: &Import) -> Function {
             code.i32_const(0);
         }
         ("clock_time_get", [I32, I64, I32]) => {
-            code.local_get(2).i64_const(0).i64_store(at(0, 3)).i32_const(0);
+            code.local_get(2).call(NOW).i64_const(1_000_000).i64_mul();
+            // One nanosecond more on other clocks: the runtime of Go takes a monotonic clock that
+            // shows 0, as in `describe`, for a broken one, and ends.
+            code.local_get(0).i32_const(REALTIME_CLOCK).i32_ne().i64_extend_i32_u().i64_add();
+            code.i64_store(at(0, 3)).i32_const(0);
         }
         ("clock_res_get", [I32, I32]) => {
             code.local_get(1).i64_const(1_000_000).i64_store(at(0, 3)).i32_const(0);
@@ -276,14 +304,16 @@ fn body(import: &Import) -> Function {
     function
 }
 
-/// Bytes that look random: the upper byte of the place times a large odd number.
+/// Bytes of the contract's random numbers, eight of each.
 fn random(code: &mut InstructionSink<'_>, place: u32) {
-    let (buffer, length) = (0, 1);
+    let (buffer, length, number) = (0, 1, place + 1);
     code.block(BlockType::Empty).loop_(BlockType::Empty);
     code.local_get(place).local_get(length).i32_ge_u().br_if(1);
+    code.local_get(place).i32_const(7).i32_and().i32_eqz().if_(BlockType::Empty);
+    code.call(RANDOM).local_set(number).end();
     code.local_get(buffer).local_get(place).i32_add();
-    code.local_get(place).i32_const(1).i32_add().i32_const(0x9E37_79B1_u32 as i32).i32_mul();
-    code.i32_const(24).i32_shr_u().i32_store8(at(0, 0));
+    code.local_get(number).i64_store8(at(0, 0));
+    code.local_get(number).i64_const(8).i64_shr_u().local_set(number);
     code.local_get(place).i32_const(1).i32_add().local_set(place);
     code.br(0).end().end().i32_const(0);
 }
@@ -308,7 +338,7 @@ const fn at(offset: u64, align: u32) -> MemArg {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plugin_testing::Component;
+    use crate::plugin_testing::{Case, Component};
     use tidegate_backends::wasm::compile::Compiler;
     use tidegate_core::{queue::plugin::Role, time::Timestamp};
 
@@ -329,21 +359,23 @@ mod tests {
         (import "env" "abort" (func $abort (param i32 i32 i32 i32)))
         (memory (export "memory") 1)
         (data (i32.const 0) "\10\00\00\00\03\00\00\00\20\00\00\00\04\00\00\00")
+        (global $first (mut i64) (i64.const 0))
         (func $expect (param i32) (if (i32.eqz (local.get 0)) (then (unreachable))))
         (func (export "_initialize")
             ;; Two buffers of 3 and 4 bytes.
             (call $expect (i32.eqz
                 (call $write (i32.const 1) (i32.const 0) (i32.const 2) (i32.const 64))))
             (call $expect (i32.eq (i32.load (i32.const 64)) (i32.const 7)))
-            ;; The same bytes each time, and no others.
-            (drop (call $random (i32.const 72) (i32.const 8)))
-            (drop (call $random (i32.const 80) (i32.const 7)))
-            (call $expect (i64.ne (i64.load (i32.const 72)) (i64.const 0)))
-            (call $expect (i64.eq (i64.load (i32.const 80)) (i64.and
-                (i64.load (i32.const 72)) (i64.const 0x00ffffffffffffff))))
+            ;; The numbers of the call's sequence, and no byte more than was asked for.
+            (drop (call $random (i32.const 72) (i32.const 12)))
+            (global.set $first (i64.load (i32.const 72)))
+            (call $expect (i32.ne (i32.load (i32.const 80)) (i32.const 0)))
+            (call $expect (i32.eqz (i32.load (i32.const 84))))
             (i64.store (i32.const 96) (i64.const -1))
             (call $expect (i32.eqz (call $clock (i32.const 0) (i64.const 1) (i32.const 96))))
-            (call $expect (i64.eqz (i64.load (i32.const 96))))
+            (call $expect (i32.eqz (call $clock (i32.const 1) (i64.const 1) (i32.const 104))))
+            (call $expect (i64.eq (i64.load (i32.const 104))
+                (i64.add (i64.load (i32.const 96)) (i64.const 1))))
             (i64.store (i32.const 104) (i64.const -1))
             (call $expect (i32.eqz (call $environ (i32.const 104) (i32.const 108))))
             (call $expect (i64.eqz (i64.load (i32.const 104))))
@@ -351,15 +383,19 @@ mod tests {
             (call $expect (i32.eq (i32.load8_u (i32.const 112)) (i32.const 2)))
             (call $expect (i32.eq (call $close (i32.const 3)) (i32.const 8))))
         (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) (i32.const 1024))
-        (func (export "tidegate:plugin/throttle@0.1.0#describe") (result i32) (i32.const 256))
-        (func (export "tidegate:plugin/throttle@0.1.0#check-config") (param i32 i32) (result i32)
+        (func (export "tidegate:plugin/throttle@0.2.0#describe") (result i32) (i32.const 256))
+        (func (export "tidegate:plugin/throttle@0.2.0#check-config") (param i32 i32) (result i32)
             (if (i32.eq (local.get 1) (i32.const 3)) (then (call $exit (i32.const 1))))
             (if (i32.eq (local.get 1) (i32.const 4)) (then (call $new (f64.const 1))))
             (if (i32.eq (local.get 1) (i32.const 5)) (then
                 (call $abort (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0))))
             (i32.const 256))
-        (func (export "tidegate:plugin/throttle@0.1.0#decide")
+        (func (export "tidegate:plugin/throttle@0.2.0#decide")
             (param i32 i32 i64 i64 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)
+            ;; The clock is that of the call, and the seed 0 gives this number first.
+            (call $expect (i64.eq (i64.load (i32.const 96))
+                (i64.mul (local.get 2) (i64.const 1000000))))
+            (call $expect (i64.eq (global.get $first) (i64.const 0xe220a8397b1dcdaf)))
             (i32.const 256)))"#;
 
     #[tokio::test]
@@ -382,6 +418,14 @@ mod tests {
             plugin.imports
         );
         assert_eq!(plugin.problems(Role::Throttler, "{}").await, Ok(vec![]));
+        let case = |now: i64| {
+            let text = format!(r#"{{"name": "a", "role": "throttler", "now": {now}}}"#);
+            Case::read(&text).unwrap().remove(0)
+        };
+        for now in [0, 1_769_846_400_000] {
+            let answer = plugin.call(&case(now).call().unwrap()).await;
+            assert!(answer.is_ok(), "{now}: {answer:?}");
+        }
         for trapping in ["123", "1234", "12345"] {
             let fault = plugin.problems(Role::Throttler, trapping).await.unwrap_err();
             assert!(fault.message.contains("unreachable"), "{fault:?}");
@@ -401,7 +445,7 @@ mod tests {
                 "emscripten_sleep",
             ),
             (&without("(export \"cabi_realloc\")"), "cabi_realloc"),
-            (&without("(export \"tidegate:plugin/throttle@0.1.0#decide\")"), "decide"),
+            (&without("(export \"tidegate:plugin/throttle@0.2.0#decide\")"), "decide"),
             (&without("(export \"memory\")"), "memory"),
             (
                 &THROTTLER.replacen(

@@ -112,6 +112,7 @@ mod tests {
         let description = json!({
             "about": "Shares a limit by region.", "config_schema": null, "state_version": 0,
             "group_by": [], "needs_running_jobs": false, "needs_data": false, "needs_ended": false,
+            "needs_earlier": false,
         });
         sample::plugin(json!({
             "live": 3, "shadow": 4, "version": 9, "throttler": description,

@@ -18,8 +18,8 @@
 use std::{fmt, str::FromStr, time::Duration};
 
 use chrono::{
-    DateTime, Datelike, Days as Span, MappedLocalTime, NaiveDate, NaiveDateTime, NaiveTime,
-    TimeDelta, TimeZone, Timelike, Utc, Weekday,
+    DateTime, Datelike, Days as Span, FixedOffset, MappedLocalTime, NaiveDate, NaiveDateTime,
+    NaiveTime, TimeDelta, TimeZone, Timelike, Utc, Weekday,
 };
 use chrono_tz::Tz;
 use serde::{Deserialize, Serialize};
@@ -266,7 +266,7 @@ pub struct NotAZone;
 
 impl Zone {
     /// The first instant at which the zone's clock shows `local` or later.
-    pub(crate) fn first(self, local: NaiveDateTime) -> Timestamp {
+    pub fn first(self, local: NaiveDateTime) -> Timestamp {
         let at = self.0.from_local_datetime(&local).earliest();
         at.map_or_else(|| self.gap_end(local), |at| instant(at.to_utc()))
     }
@@ -287,9 +287,14 @@ impl Zone {
         }
     }
 
+    /// What the zone's clock shows at `at`.
+    pub fn at(self, at: Timestamp) -> DateTime<FixedOffset> {
+        at.to_utc().with_timezone(&self.0).fixed_offset()
+    }
+
     /// What the zone's clock shows at `at`, for people: `2026-03-29 03:00:00 +02:00`.
     pub fn said(self, at: Timestamp) -> String {
-        at.to_utc().with_timezone(&self.0).format("%Y-%m-%d %H:%M:%S %:z").to_string()
+        self.at(at).format("%Y-%m-%d %H:%M:%S %:z").to_string()
     }
 
     /// What the zone's clock shows.

@@ -233,11 +233,17 @@ pub struct Original {
     /// Its data, JSON text. None if they were not changed, are no JSON, or have more than
     /// [`MAX_ORIGINAL_BYTES`].
     pub data: Option<String>,
+    /// Its weight. None if a release changed the job that did not keep it.
+    pub weight: Option<u32>,
+    /// Its most attempts, likewise.
+    pub max_attempts: Option<u16>,
+    /// Its timeout, likewise.
+    pub timeout: Option<Seconds>,
     /// The fields that a newer release added.
     pub unknown: UnknownFields,
 }
 
-record!(Original { priority, attributes, data });
+record!(Original { priority, attributes, data; weight, max_attempts, timeout });
 
 /// The specification of a job. It is shared and never changed in place: PATCH makes a new one.
 #[derive(Clone, Debug, PartialEq)]

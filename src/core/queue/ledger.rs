@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     job::{Attributes, Job, JobId, PluginName, TypeName, Version},
+    port::policy::StatePage,
     record,
     stored::UnknownFields,
     time::Timestamp,
@@ -88,11 +89,8 @@ impl Ledger {
 
     /// The batches that it names, which are stored and read with it.
     pub fn referenced_batches(&self) -> impl Iterator<Item = BatchId> {
-        let state = self.policy.as_ref().and_then(|policy| match policy.state {
-            StateLocation::Batch(id) => Some(id),
-            StateLocation::Inline(_) => None,
-        });
-        self.batches.iter().map(|reference| reference.id).chain(state)
+        let pages = self.policy.iter().flat_map(|policy| policy.state.pages());
+        self.batches.iter().map(|reference| reference.id).chain(pages.copied())
     }
 }
 
@@ -116,9 +114,27 @@ record!(KeptPolicyState { plugin, state_version, state });
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum StateLocation {
     /// In the ledger, if it is small.
-    Inline(BTreeMap<String, String>),
-    /// In this batch, which has no grants.
+    Inline(StatePage),
+    /// In this batch, which has no grants: its only page.
     Batch(BatchId),
+    /// In these batches, one page in each.
+    Pages(Vec<BatchId>),
+}
+
+impl StateLocation {
+    /// The state whose pages these batches have.
+    pub fn of_pages(pages: Vec<BatchId>) -> Self {
+        if let [only] = pages[..] { Self::Batch(only) } else { Self::Pages(pages) }
+    }
+
+    /// The batches that have its pages, in their order; none if it is in the ledger.
+    pub fn pages(&self) -> &[BatchId] {
+        match self {
+            Self::Inline(_) => &[],
+            Self::Batch(id) => std::slice::from_ref(id),
+            Self::Pages(ids) => ids,
+        }
+    }
 }
 
 /// The entry of a batch in the ledger.
@@ -195,7 +211,7 @@ impl Bits {
     }
 }
 
-/// The grants of one commit, or the state of a throttler without grants.
+/// The grants of one commit, or a page of a throttler's state without grants.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GrantBatch {
     /// Its number.
@@ -205,8 +221,8 @@ pub struct GrantBatch {
     pub ledger_version: u64,
     /// The grants, in order.
     pub grants: Vec<Grant>,
-    /// A throttler's state that is too large for the ledger.
-    pub state: Option<BTreeMap<String, String>>,
+    /// A page of a throttler's state that is too large for the ledger.
+    pub state: Option<StatePage>,
     /// The fields that a newer release added.
     pub unknown: UnknownFields,
 }

@@ -59,6 +59,7 @@ pub enum Role {
 
 /// The description that a plugin gives of itself in one role: `description` in `plugins/wit`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a declaration of the contract")]
 pub struct Description {
     /// A sentence for operators.
     pub about: String,
@@ -74,6 +75,9 @@ pub struct Description {
     pub needs_data: bool,
     /// Whether it reads the attempts that ended.
     pub needs_ended: bool,
+    /// Whether it reads the earlier attempts of candidates.
+    #[serde(default)]
+    pub needs_earlier: bool,
 }
 
 /// One version of a plugin. Its objects never change: their keys are hashes of their bytes.

@@ -8,6 +8,7 @@ use std::{
 };
 
 use serde::{Serialize, de::DeserializeOwned};
+use url::Url;
 
 use super::{drain::Drain, schema::Schema, unreadable::UnreadableItem};
 use crate::{Engine, Error, events::ends, jobs::job_writes};
@@ -31,6 +32,7 @@ use tidegate_core::{
         plugin::{PluginItem, Role},
     },
     schedule::ScheduleItem,
+    target::TargetConfig,
     time::Timestamp,
 };
 
@@ -59,6 +61,8 @@ pub struct Catalog {
     pub triggers: BTreeMap<TriggerName, TriggerItem>,
     /// The same, compiled, to be matched with events.
     pub rules: Arc<Triggers>,
+    /// The host of the URL of each type's target that has one, for plugins.
+    pub hosts: Arc<BTreeMap<TypeName, String>>,
     /// The limits of each queue.
     limits: HashMap<QueueName, Arc<Limits>>,
     /// The items that have fields of a newer release.
@@ -216,6 +220,15 @@ impl Catalog {
             })
             .collect();
         self.limits.extend(limits);
+        let own = types.iter().filter(|(name, _)| !name.is_internal());
+        let hosts = own.filter_map(|(name, item)| match &item.config.target {
+            Some(TargetConfig::Push(push)) => {
+                let url = Url::parse(&push.url).ok()?;
+                Some((name.clone(), url.host_str()?.to_owned()))
+            }
+            _ => None,
+        });
+        self.hosts = Arc::new(hosts.collect());
         (self.queues, self.types) = (queues, types);
     }
 

@@ -21,7 +21,7 @@ use tidegate_core::{
     port::{
         Committed, Txn,
         job_store::ItemKind,
-        policy::{Call, Fault, FaultKind, Plugin, Purpose, RetryAnswer, RetryCall},
+        policy::{Call, Fault, FaultKind, Plugin, Purpose, RetryAnswer, RetryCall, RetryPlan},
     },
     queue::plugin::Role,
     stored::UnknownFields,
@@ -158,6 +158,7 @@ impl Engine {
             job: job.clone(),
             data: None,
             not_before: job.life.run_at().filter(|at| *at > now),
+            host: catalog.hosts.get(&job.spec.job_type).cloned(),
         };
         // The job awaits its decision until the plugin can be read.
         catalog.refuse_unreadable(ItemKind::Plugin, name.as_str())?;
@@ -251,17 +252,30 @@ impl Engine {
         answer: RetryAnswer,
         now: Timestamp,
     ) -> Result<Result<Option<DecidedJob>, Fault>, Error> {
-        let (at, data, priority) = match answer {
+        let plan = match answer {
             RetryAnswer::GiveUp(message) => {
                 return Ok(Ok(planned(job, PluginRetry::GiveUp(message), false, now, None)));
             }
-            RetryAnswer::Retry { at, data, priority } => (at, data, priority),
+            RetryAnswer::Retry(plan) => plan,
         };
+        let all = plan.changes_job();
+        let RetryPlan { at, data, priority, weight, attempts_left, timeout } = plan;
         let mut changed = job.clone();
-        let all = data.is_some() || priority.is_some();
-        if all && job.spec.original.is_none() {
-            let original = Some(Box::new(self.original(job, data.is_some()).await?));
-            changed.spec = Arc::new(Spec { original, ..(*job.spec).clone() });
+        if all {
+            let original = match &job.spec.original {
+                Some(original) => Some(original.clone()),
+                None => Some(Box::new(self.original(job, data.is_some()).await?)),
+            };
+            let counted = u32::from(job.life.counted_attempts());
+            let most = |left: u32| u16::try_from(counted.saturating_add(left)).unwrap_or(u16::MAX);
+            changed.spec = Arc::new(Spec {
+                original,
+                priority: priority.unwrap_or(job.spec.priority),
+                weight: weight.unwrap_or(job.spec.weight),
+                max_attempts: attempts_left.map_or(job.spec.max_attempts, most),
+                timeout: timeout.unwrap_or(job.spec.timeout),
+                ..(*job.spec).clone()
+            });
         }
         if let Some(text) = data {
             let payload = match self.rewritten(job, text).await? {
@@ -279,9 +293,6 @@ impl Engine {
                 Body::Inline(payload)
             };
         }
-        if let Some(priority) = priority {
-            changed.spec = Arc::new(Spec { priority, ..(*changed.spec).clone() });
-        }
         Ok(Ok(planned(&changed, PluginRetry::Retry(at), all, now, None)))
     }
 
@@ -292,6 +303,9 @@ impl Engine {
             priority: job.spec.priority,
             attributes: job.spec.attributes.clone(),
             data: data.filter(|data| data.len() <= MAX_ORIGINAL_BYTES),
+            weight: Some(job.spec.weight),
+            max_attempts: Some(job.spec.max_attempts),
+            timeout: Some(job.spec.timeout),
             unknown: UnknownFields::default(),
         })
     }

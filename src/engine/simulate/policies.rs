@@ -271,7 +271,7 @@ impl Policy for ObservedPolicy {
         self.observe(plugin, |seen| &mut seen.retry, &answer);
         if let Ok(answer) = &answer {
             let (what, reason) = match answer {
-                RetryAnswer::Retry { at, .. } => (PluginDecision::Retry(*at), ""),
+                RetryAnswer::Retry(plan) => (PluginDecision::Retry(plan.at), ""),
                 RetryAnswer::GiveUp(message) => {
                     (PluginDecision::GiveUp, message.as_deref().unwrap_or_default())
                 }

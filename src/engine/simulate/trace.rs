@@ -50,6 +50,7 @@ struct LiveOriginal {
     priority: i32,
     attributes: Attributes,
     data: Option<Json>,
+    weight: Option<u32>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -112,6 +113,7 @@ impl LiveJob {
                 priority: original.priority,
                 attributes: original.attributes.clone(),
                 data: None,
+                weight: original.weight,
             }),
         }
     }
@@ -270,7 +272,7 @@ fn traced(
         due_seconds: Some(job.due_at).filter(|at| *at > job.created_at).map(&after),
         expires_seconds: job.expires_at.map(&after),
         attributes: original.map_or(&job.attributes, |original| &original.attributes).clone(),
-        weight: Some(job.weight),
+        weight: Some(original.and_then(|original| original.weight).unwrap_or(job.weight)),
         priority: Some(original.map_or(job.priority, |original| original.priority)),
         critical: job.critical,
         data: if with_data { data.clone() } else { Json::Null },

@@ -8,9 +8,10 @@ use serde_json::Value;
 use super::{Case, Instant, PluginAnswer, many};
 use tidegate_core::{
     port::policy::{
-        Action, Call, Decision, Fault, PolicyState, Problem, RetryAnswer, ThrottleAnswer,
+        Action, Call, Decision, Fault, PolicyState, Problem, RetryAnswer, RetryPlan, StateValue,
+        ThrottleAnswer,
     },
-    time::Timestamp,
+    time::{Seconds, Timestamp},
 };
 
 /// The expected outcome of a call. An absent field is not compared. The configuration must be
@@ -24,6 +25,8 @@ pub struct Expect {
     more: Option<bool>,
     /// The whole state after the call. A value other than a string is compared as JSON.
     state: Option<BTreeMap<String, Value>>,
+    /// When keys of the state after the call expire; the others do not.
+    state_expires: Option<BTreeMap<String, Instant>>,
     problems: Vec<ExpectProblem>,
     /// The start of the call's error message.
     error: Option<String>,
@@ -58,7 +61,7 @@ struct ExpectProblem {
     message: String,
 }
 
-/// An expected retry. An absent time is not compared; absent data or priority must not change.
+/// An expected retry. An absent time is not compared; what else is absent must not change.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ExpectRetry {
@@ -66,6 +69,9 @@ struct ExpectRetry {
     after_seconds: Option<f64>,
     data: Option<Value>,
     priority: Option<i32>,
+    weight: Option<u32>,
+    attempts_left: Option<u32>,
+    timeout_seconds: Option<Seconds>,
 }
 
 /// Distinguishes `null` from an absent field.
@@ -125,7 +131,7 @@ impl Expect {
                 let before = if let Call::Throttle(call) = call {
                     PolicyState::clone(&call.state)
                 } else {
-                    PolicyState::new()
+                    PolicyState::default()
                 };
                 self.decided(case, answer)
                     .into_iter()
@@ -178,25 +184,37 @@ impl Expect {
 
     /// Returns the difference between the expected state and `state`, if any.
     fn kept(&self, state: &PolicyState) -> Option<String> {
+        let kept: BTreeMap<&String, &StateValue> = state.iter().collect();
+        if let Some(expected) = &self.state_expires {
+            let expiries = kept.iter().filter_map(|(key, value)| Some((*key, value.expires_at?)));
+            let expiries: BTreeMap<&String, Timestamp> = expiries.collect();
+            if !expiries
+                .iter()
+                .map(|(key, at)| (*key, *at))
+                .eq(expected.iter().map(|(k, at)| (k, at.0)))
+            {
+                let (kept, expected) = (json(&expiries), json(expected));
+                return Some(format!("its keys expire at {kept}; expected {expected}"));
+            }
+        }
         let expected = self.state.as_ref()?;
         let same = |key: &String, expected: &Value| {
-            state.get(key).is_some_and(|kept| match expected {
-                Value::String(text) => text == kept,
-                other => serde_json::from_str::<Value>(kept).is_ok_and(|kept| kept == *other),
+            kept.get(key).is_some_and(|kept| match expected {
+                Value::String(text) => *text == kept.text,
+                other => serde_json::from_str::<Value>(&kept.text).is_ok_and(|kept| kept == *other),
             })
         };
         let all =
-            expected.len() == state.len() && expected.iter().all(|(key, value)| same(key, value));
-        (!all).then(|| format!("the state is {}; expected {}", json(state), json(expected)))
+            expected.len() == kept.len() && expected.iter().all(|(key, value)| same(key, value));
+        let texts: BTreeMap<_, _> = kept.iter().map(|(key, value)| (key, &value.text)).collect();
+        (!all).then(|| format!("the state is {}; expected {}", json(&texts), json(expected)))
     }
 
     /// Returns the difference between the expected and the actual answer of a retry strategy, if
     /// any.
     fn follows(&self, answer: &RetryAnswer, now: Timestamp) -> Option<String> {
         let right = match (answer, &self.retry, &self.give_up) {
-            (RetryAnswer::Retry { at, data, priority }, Some(expected), None) => {
-                expected.fits(*at, data.as_deref(), *priority, now)
-            }
+            (RetryAnswer::Retry(plan), Some(expected), None) => expected.fits(plan, now),
             (RetryAnswer::GiveUp(message), None, Some(expected)) => {
                 expected.as_ref().is_none_or(|start| {
                     message.as_ref().is_some_and(|message| message.starts_with(start))
@@ -211,13 +229,16 @@ impl Expect {
             _ => "that it gives up".to_owned(),
         };
         (!right).then(|| match answer {
-            RetryAnswer::Retry { at, data, priority } => {
-                let data = data.as_ref().map(|data| format!(", data {data}")).unwrap_or_default();
-                let priority =
-                    priority.map(|priority| format!(", priority {priority}")).unwrap_or_default();
+            RetryAnswer::Retry(plan) => {
+                let changes = if plan.changes_job() {
+                    format!(", {}", plan.changes(usize::MAX))
+                } else {
+                    String::new()
+                };
                 format!(
-                    "it retries at {at}, {} s from now{data}{priority}; expected {expected}",
-                    at.since(now).as_secs_f64()
+                    "it retries at {}, {} s from now{changes}; expected {expected}",
+                    plan.at,
+                    plan.at.since(now).as_secs_f64()
                 )
             }
             RetryAnswer::GiveUp(message) => format!(
@@ -267,20 +288,19 @@ fn shown(decision: &Decision) -> String {
 }
 
 impl ExpectRetry {
-    fn fits(
-        &self,
-        at: Timestamp,
-        data: Option<&str>,
-        priority: Option<i32>,
-        now: Timestamp,
-    ) -> bool {
-        let data = data.map(|data| serde_json::from_str::<Value>(data).unwrap_or(Value::Null));
-        self.at.is_none_or(|expected| expected.0 == at)
+    fn fits(&self, plan: &RetryPlan, now: Timestamp) -> bool {
+        let RetryPlan { at, data, priority, weight, attempts_left, timeout } = plan;
+        let data =
+            data.as_ref().map(|data| serde_json::from_str::<Value>(data).unwrap_or(Value::Null));
+        self.at.is_none_or(|expected| expected.0 == *at)
             && self.after_seconds.is_none_or(|seconds| {
                 now.millis() + (seconds * 1000.0).round() as i64 == at.millis()
             })
             && data == self.data
-            && priority == self.priority
+            && *priority == self.priority
+            && *weight == self.weight
+            && *attempts_left == self.attempts_left
+            && *timeout == self.timeout_seconds
     }
 
     fn shown(&self) -> String {
@@ -293,6 +313,10 @@ impl ExpectRetry {
                 .map_or_else(|| "the same data".to_owned(), |data| format!("data {data}")),
         );
         parts.extend(self.priority.map(|priority| format!("priority {priority}")));
+        parts.extend(self.weight.map(|weight| format!("weight {weight}")));
+        parts.extend(self.attempts_left.map(|left| format!("attempts left {left}")));
+        let timeout = self.timeout_seconds;
+        parts.extend(timeout.map(|timeout| format!("timeout {} s", timeout.as_f64())));
         format!("a retry {}", parts.join(", "))
     }
 }

@@ -1,3 +1,5 @@
+use serde_json::json;
+
 use super::*;
 use tidegate_core::port::policy::FaultKind;
 
@@ -72,10 +74,11 @@ fn a_retry_is_compared_in_time_data_and_priority() {
         let case = Case::read(&text).unwrap().pop().unwrap();
         case.expect.of(&case, &case.call().unwrap(), &Ok(PluginAnswer::Retry(answer)))
     };
-    let retry = |millis, data: Option<&str>| RetryAnswer::Retry {
-        at: Timestamp::from_millis(millis),
-        data: data.map(str::to_owned),
-        priority: None,
+    let retry = |millis, data: Option<&str>| {
+        RetryAnswer::Retry(RetryPlan {
+            data: data.map(str::to_owned),
+            ..RetryPlan::new(Timestamp::from_millis(millis))
+        })
     };
     assert!(differences(r#"{"retry": {"after_seconds": 2.5}}"#, retry(3500, None)).is_empty());
     assert!(
@@ -92,6 +95,24 @@ fn a_retry_is_compared_in_time_data_and_priority() {
         ["it gives up (no message); expected that it gives up with \"why\""]
     );
     assert_eq!(differences(r#"{"retry": {}}"#, retry(0, Some("1"))).len(), 1);
+    let plan = RetryPlan {
+        weight: Some(2),
+        attempts_left: Some(3),
+        timeout: Some(Seconds::new(4)),
+        ..RetryPlan::new(Timestamp::EPOCH)
+    };
+    let expected = |timeout: u64| {
+        let expect = json!({
+            "retry": {"weight": 2, "attempts_left": 3, "timeout_seconds": timeout}
+        });
+        differences(&expect.to_string(), RetryAnswer::Retry(plan.clone()))
+    };
+    assert!(expected(4).is_empty());
+    assert_eq!(
+        expected(5),
+        ["it retries at 1970-01-01T00:00:00.000Z, 0 s from now, weight 2, attempts left 3, \
+             timeout 4 s; expected a retry the same data, weight 2, attempts left 3, timeout 5 s"]
+    );
 }
 
 #[test]

@@ -23,7 +23,7 @@ use tidegate_core::{
     job::{JobId, PluginName, QueueName},
     port::policy::{
         Action, Decision, Fault, FaultKind, Plugin, PolicyState, Purpose, RetryAnswer, RetryCall,
-        ThrottleAnswer, ThrottleCall, cut,
+        ThrottleAnswer, ThrottleCall,
     },
     queue::plugin::Role,
     time::Timestamp,
@@ -54,21 +54,11 @@ fn of_answer(answer: &RetryAnswer) -> ShadowDecision {
         RetryAnswer::GiveUp(message) => {
             ShadowDecision { action: "give_up".into(), until: None, reason: message.clone() }
         }
-        RetryAnswer::Retry { at, data, priority } => {
-            let data = data
-                .as_ref()
-                .map(|data| format!("data {}", cut(data.clone(), MAX_SHOWN_DATA_BYTES)));
-            let changes: Vec<String> = priority
-                .map(|priority| format!("priority {priority}"))
-                .into_iter()
-                .chain(data)
-                .collect();
-            ShadowDecision {
-                action: "retry".into(),
-                until: Some(*at),
-                reason: (!changes.is_empty()).then(|| changes.join(", ")),
-            }
-        }
+        RetryAnswer::Retry(plan) => ShadowDecision {
+            action: "retry".into(),
+            until: Some(plan.at),
+            reason: plan.changes_job().then(|| plan.changes(MAX_SHOWN_DATA_BYTES)),
+        },
     }
 }
 

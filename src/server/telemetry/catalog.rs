@@ -145,6 +145,18 @@ pub const METRICS: &[Metric] = &[
         "fuel that plugin calls consumed: about one unit per WebAssembly instruction",
     ),
     counter(
+        "tidegate_plugin_counter_total", &["plugin", "queue", "name", "label"],
+        "a counter of a plugin's own (`metrics.add`), in whole numbers",
+    ),
+    gauge(
+        "tidegate_plugin_gauge", &["plugin", "queue", "name", "label"],
+        "a gauge of a plugin's own (`metrics.set`)",
+    ),
+    counter(
+        "tidegate_plugin_metrics_dropped_total", &["plugin"],
+        "changes of a plugin's own metrics that were invalid or exceeded a bound",
+    ),
+    counter(
         "tidegate_aws_errors_total", &["service", "reason"],
         "requests, and parts of them, that `dynamodb`, `sqs` or `s3` refused, by reason: \
          `throttled`, `invalid`, `other` (a missing permission; a deleted table, queue or bucket); \

@@ -8,7 +8,11 @@ use serde_json::{Value, json};
 use tidegate_core::{
     event::read,
     job::{Outcome, Payload, retry::Retry, type_config::TypeConfig},
-    port::{Committed, Write, job_store::ItemKind, policy::RetryAnswer},
+    port::{
+        Committed, Write,
+        job_store::ItemKind,
+        policy::{RetryAnswer, RetryPlan},
+    },
     queue::{
         QueueConfig,
         config::{Constraint, Rate},
@@ -437,7 +441,7 @@ async fn a_retry_waits_for_a_plugin_that_cannot_be_read() {
     for harness in every_store() {
         let policy = FnPolicy::default().retrying(|_, call| {
             let at = call.now + Duration::from_secs(100);
-            Ok(RetryAnswer::Retry { at, data: None, priority: None })
+            Ok(RetryAnswer::Retry(RetryPlan::new(at)))
         });
         let mut harness = harness.with_policy(policy);
         let says = tidegate_core::queue::plugin::Description::default();

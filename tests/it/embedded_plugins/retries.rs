@@ -8,8 +8,8 @@ use tidegate_core::{
     port::{
         Policy,
         policy::{
-            Call, Fault, Plugin, Problem, Purpose, RetryAnswer, RetryCall, ThrottleAnswer,
-            ThrottleCall,
+            Call, Fault, Plugin, Problem, Purpose, RetryAnswer, RetryCall, RetryPlan,
+            ThrottleAnswer, ThrottleCall,
         },
     },
     queue::{QueueConfig, plugin::Role},
@@ -25,11 +25,10 @@ use super::{server, until, version};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_retry_decision_does_not_wait_for_the_next_sweep() {
-    let server =
-        server(FnPolicy::default().retrying(|_, call| {
-            Ok(RetryAnswer::Retry { at: call.now, data: None, priority: None })
-        }))
-        .await;
+    let server = server(
+        FnPolicy::default().retrying(|_, call| Ok(RetryAnswer::Retry(RetryPlan::new(call.now)))),
+    )
+    .await;
     server.push_plugin(&name("planner"), version("v1", 0), Stage::Live).await.unwrap();
     let retry = Retry::Plugin(name("planner"), Arc::new(serde_json::json!({})));
     server

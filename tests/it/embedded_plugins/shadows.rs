@@ -11,7 +11,7 @@ use std::{
 use parking_lot::Mutex;
 use tidegate_core::{
     job::{Payload, PluginName, retry::Retry, type_config::TypeConfig},
-    port::policy::{RetryAnswer, ThrottleAnswer},
+    port::policy::{RetryAnswer, RetryPlan, ThrottleAnswer},
     queue::{
         QueueConfig,
         plugin::{OnFailure, Throttler},
@@ -50,7 +50,7 @@ async fn a_shadow_strategy_reports_differences_and_pauses_on_failure() {
     let (crashes, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
     let (switch, count) = (Arc::clone(&crashes), Arc::clone(&asked));
     let policy = FnPolicy::default().retrying(move |plugin, call| {
-        let now = RetryAnswer::Retry { at: call.now, data: None, priority: None };
+        let now = RetryAnswer::Retry(RetryPlan::new(call.now));
         if plugin.version.number == 1 {
             return Ok(now);
         }
@@ -59,12 +59,12 @@ async fn a_shadow_strategy_reports_differences_and_pauses_on_failure() {
             return Err(fault("it divided by zero"));
         }
         Ok(match turn {
-            1 => RetryAnswer::Retry {
-                at: call.now + Duration::from_hours(1),
-                data: None,
-                priority: None,
-            },
-            2 => RetryAnswer::Retry { at: call.now, data: Some("[2]".into()), priority: Some(7) },
+            1 => RetryAnswer::Retry(RetryPlan::new(call.now + Duration::from_hours(1))),
+            2 => RetryAnswer::Retry(RetryPlan {
+                data: Some("[2]".into()),
+                priority: Some(7),
+                ..RetryPlan::new(call.now)
+            }),
             3 => RetryAnswer::GiveUp(None),
             _ => now,
         })
@@ -140,13 +140,13 @@ async fn a_shadow_says_where_it_differs_and_decides_nothing() {
     // The new version has its own count, starts with that of the live one, and holds every fifth
     // job.
     let policy = FnPolicy::default().throttling(|plugin, call| {
-        let mut seen: u64 = call.state.get("seen").map_or(0, |text| text.parse().unwrap());
+        let mut seen: u64 = call.state.text("seen").map_or(0, |text| text.parse().unwrap());
         let (first, shadow) = (seen, plugin.version.number == 2);
         let answer = each(call, |_| {
             seen += 1;
             if shadow && seen.is_multiple_of(5) { hold("every fifth") } else { run() }
         });
-        assert!(first == 0 || call.state.len() == 1);
+        assert!(first == 0 || call.state.iter().count() == 1);
         Ok(ThrottleAnswer { state: Some([("seen".to_owned(), seen.to_string())].into()), ..answer })
     });
     let server = server(policy).await;
@@ -191,7 +191,7 @@ async fn a_shadow_starts_from_the_live_state_and_reports_a_job_once() {
     // Both run as many jobs as the state says: the live version none, the new one two. It counts
     // the jobs that it runs.
     let policy = FnPolicy::default().throttling(|plugin, call| {
-        let mut left: u64 = call.state.get("left").map_or(2, |text| text.parse().unwrap());
+        let mut left: u64 = call.state.text("left").map_or(2, |text| text.parse().unwrap());
         let answer = each(call, |_| match left {
             _ if plugin.version.number == 1 => hold("none"),
             0 => hold("no more"),
@@ -243,7 +243,7 @@ async fn a_shadow_with_a_state_of_its_own_forgets_it_when_it_was_off() {
         if plugin.version.number == 1 {
             return Ok(answer);
         }
-        let known = call.state.get("rounds").cloned();
+        let known = call.state.text("rounds").map(str::to_owned);
         let rounds = known.as_ref().map_or(0, |text| text.parse::<u64>().unwrap()) + 1;
         hears.lock().push(known);
         Ok(ThrottleAnswer {

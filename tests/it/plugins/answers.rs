@@ -136,7 +136,7 @@ async fn a_time_in_the_past_or_in_the_year_3000_is_refused() {
 async fn a_retry_strategy_s_plan_is_held_against_its_bounds() {
     let plan = |items: &str, body: &str| {
         Guest::retry().items(items).on_failure(&format!(
-            "(local.set $r (call $alloc (i32.const 48))) {body} (local.get $r)"
+            "(local.set $r (call $alloc (i32.const 80))) {body} (local.get $r)"
         ))
     };
     let fault = async |guest| Plugged::new(guest).await.retry(failure()).await.unwrap_err();
@@ -160,6 +160,11 @@ async fn a_retry_strategy_s_plan_is_held_against_its_bounds() {
     );
     let deep = format!(r#"(data (i32.const 2048) "{}{}")"#, "[".repeat(65), "]".repeat(65));
     assert_fault(&fault(plan(&deep, &data(130))).await, FaultKind::InvalidAnswer, "64 levels");
+    let none = "(i32.store8 offset=52 (local.get $r) (i32.const 1))";
+    assert_fault(&fault(plan("", none)).await, FaultKind::InvalidAnswer, "0 attempts left");
+    let timeout = "(i32.store8 offset=64 (local.get $r) (i32.const 1))";
+    let wrong = fault(plan("", timeout)).await;
+    assert_fault(&wrong, FaultKind::InvalidAnswer, "the timeout of its plan must be");
 }
 
 #[tokio::test]
@@ -168,7 +173,7 @@ async fn a_retry_strategy_has_no_state() {
         .world("greedy", "world greedy { include retry-strategy; import state; }")
         .import(GET);
     let guest = guest.on_failure(
-        "(call $get (i32.const 2048) (i32.const 1) (i32.const 2056)) (call $alloc (i32.const 48))",
+        "(call $get (i32.const 2048) (i32.const 1) (i32.const 2056)) (call $alloc (i32.const 80))",
     );
     let fault = Plugged::new(guest).await.retry(failure()).await.unwrap_err();
     assert_fault(

@@ -138,14 +138,14 @@ async fn a_flood_of_the_log_is_ended() {
     );
 }
 
-/// Sets the keys 00 to 98 to a value of `len` bytes, whatever its input.
+/// Sets the keys 00 to 98 to a value of `len` bytes, ignoring its input.
 fn filler(len: usize) -> Guest {
     let body = format!(
         "(memory.fill (i32.const 4096) (i32.const 118) (i32.const {len}))
          (loop $each
            (i32.store8 (i32.const 2048) (i32.add (i32.const 48) (i32.div_u (local.get $i) (i32.const 10))))
            (i32.store8 (i32.const 2049) (i32.add (i32.const 48) (i32.rem_u (local.get $i) (i32.const 10))))
-           (call $set (i32.const 2048) (i32.const 2) (i32.const 4096) (i32.const {len}) (i32.const 2056))
+           (call $set (i32.const 2048) (i32.const 2) (i32.const 4096) (i32.const {len}) (i32.const 0) (i64.const 0) (i32.const 2056))
            (br_if $each (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 99))))
          (call $run (local.get $n))"
     );
@@ -157,14 +157,14 @@ async fn the_state_has_bounds() {
     let kept = async |guest| {
         Plugged::new(guest).await.throttle(offer(1, 0)).await.unwrap().state.unwrap_or_default()
     };
-    let state = kept(filler(8)).await;
-    assert_eq!((state.len(), state["63"].as_str()), (64, "vvvvvvvv"));
-    assert_eq!(kept(filler(1000)).await.len(), 16, "16 KiB in all");
-    assert_eq!(kept(filler(20_000)).await.len(), 0);
-    let body = "(memory.fill (i32.const 4096) (i32.const 107) (i32.const 129)) (call $set (i32.const 4096) (i32.const 129) (i32.const 0) (i32.const 0) (i32.const 2056))
+    let count = async |guest| kept(guest).await.iter().count();
+    assert_eq!(kept(filler(8)).await.text("63"), Some("vvvvvvvv"));
+    assert_eq!(count(filler(16_000)).await, 16, "256 KiB in all");
+    assert_eq!(count(filler(20_000)).await, 0, "16 KiB in a value");
+    let body = "(memory.fill (i32.const 4096) (i32.const 107) (i32.const 129)) (call $set (i32.const 4096) (i32.const 129) (i32.const 0) (i32.const 0) (i32.const 0) (i64.const 0) (i32.const 2056))
                 (if (i32.ne (i32.load16_u (i32.const 2056)) (i32.const 1)) (then (unreachable))) (call $run (local.get $n))";
     assert_eq!(
-        kept(Guest::throttler().import(SET).decide(body)).await.len(),
+        count(Guest::throttler().import(SET).decide(body)).await,
         0,
         "the key is too long, and the call returns this error"
     );
@@ -172,14 +172,14 @@ async fn the_state_has_bounds() {
 
 #[tokio::test]
 async fn a_state_of_a_call_that_failed_is_not_kept() {
-    let set = "(call $set (i32.const 4096) (i32.const 1) (i32.const 4096) (i32.const 1) (i32.const 2056))";
+    let set = "(call $set (i32.const 4096) (i32.const 1) (i32.const 4096) (i32.const 1) (i32.const 0) (i64.const 0) (i32.const 2056))";
     let guest = Guest::throttler()
         .import(SET)
         .decide(&format!("{set} (call $run (i32.wrap_i64 (local.get $seed)))"));
     let plugged = Plugged::new(guest).await;
     let with_seed = |seed| ThrottleCall { seed, ..offer(3, 0) };
     plugged.throttle(with_seed(2)).await.unwrap_err();
-    assert_eq!(plugged.throttle(with_seed(3)).await.unwrap().state.unwrap().len(), 1);
+    assert_eq!(plugged.throttle(with_seed(3)).await.unwrap().state.unwrap().iter().count(), 1);
 }
 
 #[tokio::test]
@@ -190,7 +190,7 @@ async fn a_flood_of_host_calls_is_ended() {
         "(loop $forever (global.set $top (i32.const 65536)) (call $page (i32.const 0) (i32.const -1) (i32.const 2048)) (br $forever))
         (unreachable)";
     assert_flood_ends(Guest::throttler().import(PAGE).needs(true, false, false).decide(body)).await;
-    let body = "(loop $forever (call $set (i32.const 4096) (i32.const 1) (i32.const 4096) (i32.const 4) (i32.const 2056))
+    let body = "(loop $forever (call $set (i32.const 4096) (i32.const 1) (i32.const 4096) (i32.const 4) (i32.const 0) (i64.const 0) (i32.const 2056))
         (i32.store (i32.const 4096) (i32.and (i32.add (i32.load (i32.const 4096)) (i32.const 1)) (i32.const 0x7f7f7f7f))) (br $forever)) (unreachable)";
     assert_flood_ends(Guest::throttler().import(SET).decide(body)).await;
 }
@@ -300,7 +300,7 @@ async fn ten_thousand_calls_good_and_bad_leave_nothing_behind() {
     // memory.
     let body = "(local.set $i (i32.rem_u (i32.wrap_i64 (local.get $seed)) (i32.const 5)))
         (call $log (i32.const 3) (i32.const 2048) (i32.const 48))
-        (call $set (i32.const 2048) (i32.const 40) (i32.const 4096) (i32.const 9000) (i32.const 2056))
+        (call $set (i32.const 2048) (i32.const 40) (i32.const 4096) (i32.const 9000) (i32.const 0) (i64.const 0) (i32.const 2056))
         (if (i32.eq (local.get $i) (i32.const 1)) (then (return (call $run (i32.const 1)))))
         (if (i32.eq (local.get $i) (i32.const 2)) (then (unreachable)))
         (if (i32.eq (local.get $i) (i32.const 3)) (then (return (call $run (i32.const 110000)))))

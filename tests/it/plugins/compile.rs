@@ -121,18 +121,18 @@ async fn a_component_of_another_world_is_refused() {
         wat::parse_str(r#"(component (component $c) (instance $i (instantiate $c)) (export "other:thing/api@1.0.0" (instance $i)))"#)
             .unwrap();
     let messages = refused(wasm).await;
-    let wanted = "it is not a plugin: it exports other:thing/api@1.0.0, and should export tidegate:plugin/throttle@0.1.0";
+    let wanted = "it is not a plugin: it exports other:thing/api@1.0.0, and should export tidegate:plugin/throttle@0.2.0";
     assert!(messages[0].starts_with(wanted), "{messages:?}");
 }
 
 #[tokio::test]
 async fn another_contract_version_is_refused_a_later_patch_accepted() {
     refused_for(
-        Guest::throttler().version("0.2.0"),
-        "it is built for version 0.2.0 of the contract, and this server offers 0.1.0",
+        Guest::throttler().version("0.1.0"),
+        "it is built for version 0.1.0 of the contract, and this server offers 0.2.0; take the SDK",
     )
     .await;
-    compiled(Guest::throttler().version("0.1.3").component()).await.unwrap();
+    compiled(Guest::throttler().version("0.2.3").component()).await.unwrap();
 }
 
 #[tokio::test]
@@ -164,8 +164,8 @@ async fn an_interface_that_is_not_in_the_contract_is_refused() {
     let added = "interface network { fetch: func(); } world with-network { include throttler; import network; }";
     let guest = Guest::throttler()
         .world("with-network", added)
-        .import(r#"(import "tidegate:plugin/network@0.1.0" "fetch" (func))"#);
-    refused_for(guest, "it imports tidegate:plugin/network@0.1.0, which is not in the contract")
+        .import(r#"(import "tidegate:plugin/network@0.2.0" "fetch" (func))"#);
+    refused_for(guest, "it imports tidegate:plugin/network@0.2.0, which is not in the contract")
         .await;
 }
 
@@ -178,7 +178,7 @@ async fn a_role_of_another_shape_is_refused() {
         (func $f (canon lift (core func $i "f")))
         (component $c (import "f" (func $f)) (export "decide" (func $f)) (export "describe" (func $f)) (export "check-config" (func $f)))
         (instance $role (instantiate $c (with "f" (func $f))))
-        (export "tidegate:plugin/throttle@0.1.0" (instance $role)))"#;
+        (export "tidegate:plugin/throttle@0.2.0" (instance $role)))"#;
     let messages = refused(wat::parse_str(role).unwrap()).await;
     assert!(
         messages[0].starts_with("`throttle.describe`: does not fit the contract: "),
@@ -235,7 +235,7 @@ async fn the_global_variables_of_every_instance_count() {
 #[tokio::test]
 async fn an_interface_without_functions_is_refused_with_their_names() {
     let empty = r#"(component (component $c) (instance $i (instantiate $c))
-        (export "tidegate:plugin/throttle@0.1.0" (instance $i)))"#;
+        (export "tidegate:plugin/throttle@0.2.0" (instance $i)))"#;
     let messages = refused(wat::parse_str(empty).unwrap()).await;
     assert!(
         messages[0].contains("`throttle` has describe, check-config and decide"),

@@ -12,25 +12,36 @@ pub const CONTRACT: &str = include_str!("../../../plugins/wit/plugin.wit");
 
 /// What imports are called in WAT, and their types.
 pub const LOG: &str =
-    r#"(import "tidegate:plugin/log@0.1.0" "write" (func $log (param i32 i32 i32)))"#;
-/// The state's setter: key, value, and where the result goes.
-pub const SET: &str =
-    r#"(import "tidegate:plugin/state@0.1.0" "set" (func $set (param i32 i32 i32 i32 i32)))"#;
+    r#"(import "tidegate:plugin/log@0.2.0" "write" (func $log (param i32 i32 i32)))"#;
+/// The state's setter: key, value, whether it expires and when, and where the result goes.
+pub const SET: &str = r#"(import "tidegate:plugin/state@0.2.0" "set" (func $set (param i32 i32 i32 i32 i32 i64 i32)))"#;
 /// The state's getter: key, and where the result goes.
 pub const GET: &str =
-    r#"(import "tidegate:plugin/state@0.1.0" "get" (func $get (param i32 i32 i32)))"#;
+    r#"(import "tidegate:plugin/state@0.2.0" "get" (func $get (param i32 i32 i32)))"#;
+/// The time of the call.
+pub const NOW_OF: &str =
+    r#"(import "tidegate:plugin/clock@0.2.0" "now" (func $now_of (result i64)))"#;
+/// Local time: zone, instant, and where the result goes.
+pub const LOCAL: &str =
+    r#"(import "tidegate:plugin/clock@0.2.0" "local" (func $local (param i32 i32 i64 i32)))"#;
+/// The instant of a local time: zone, the seven fields, and where the result goes.
+pub const INSTANT: &str = r#"(import "tidegate:plugin/clock@0.2.0" "instant"
+    (func $instant (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32)))"#;
+/// The next random number.
+pub const NEXT: &str =
+    r#"(import "tidegate:plugin/random@0.2.0" "next" (func $next (result i64)))"#;
 /// The number of running jobs.
 pub const COUNT: &str =
-    r#"(import "tidegate:plugin/running@0.1.0" "count" (func $count (result i32)))"#;
+    r#"(import "tidegate:plugin/running@0.2.0" "count" (func $count (result i32)))"#;
 /// The running set by a dimension (its case, and a name for attributes), and where the list goes.
 pub const GROUPS: &str =
-    r#"(import "tidegate:plugin/running@0.1.0" "groups" (func $groups (param i32 i32 i32 i32)))"#;
+    r#"(import "tidegate:plugin/running@0.2.0" "groups" (func $groups (param i32 i32 i32 i32)))"#;
 /// Running jobs: offset, limit, and where the list goes.
 pub const PAGE: &str =
-    r#"(import "tidegate:plugin/running@0.1.0" "page" (func $page (param i32 i32 i32)))"#;
+    r#"(import "tidegate:plugin/running@0.2.0" "page" (func $page (param i32 i32 i32)))"#;
 /// A job's data: its id, and where the result goes.
 pub const DATA: &str =
-    r#"(import "tidegate:plugin/jobs@0.1.0" "data" (func $data (param i32 i32 i32)))"#;
+    r#"(import "tidegate:plugin/jobs@0.2.0" "data" (func $data (param i32 i32 i32)))"#;
 
 /// Never ends. A square root takes one unit of fuel and much time, so that the time of a call is over
 /// before its fuel on every machine.
@@ -54,7 +65,7 @@ pub struct Guest {
     about: &'static str,
     schema: Option<&'static str>,
     group_by: Vec<&'static str>,
-    needs: [bool; 3],
+    needs: [bool; 4],
     pages: u32,
 }
 
@@ -65,18 +76,18 @@ impl Guest {
             wit: CONTRACT.into(),
             world: "throttler",
             role: "throttle",
-            version: "0.1.0",
+            version: "0.2.0",
             imports: Vec::new(),
             items: String::new(),
             decide: "(call $run (local.get $n))".into(),
             // Zeroes are: retry, at the epoch, with nothing replaced.
-            on_failure: "(call $alloc (i32.const 48))".into(),
+            on_failure: "(call $alloc (i32.const 80))".into(),
             // No problems.
             check: "(call $alloc (i32.const 8))".into(),
             about: "A guest of the tests.",
             schema: None,
             group_by: Vec::new(),
-            needs: [false; 3],
+            needs: [false; 4],
             pages: 2,
         }
     }
@@ -93,7 +104,7 @@ impl Guest {
 
     /// Built for another version of the contract.
     pub fn version(self, version: &'static str) -> Self {
-        Self { version, wit: self.wit.replace("@0.1.0;", &format!("@{version};")), ..self }
+        Self { version, wit: self.wit.replace("@0.2.0;", &format!("@{version};")), ..self }
     }
 
     /// With this import.
@@ -135,7 +146,13 @@ impl Guest {
 
     /// That needs running jobs, data, ended attempts.
     pub fn needs(self, running: bool, data: bool, ended: bool) -> Self {
-        Self { needs: [running, data, ended], ..self }
+        Self { needs: [running, data, ended, self.needs[3]], ..self }
+    }
+
+    /// That needs earlier attempts.
+    pub fn needs_earlier(mut self) -> Self {
+        self.needs[3] = true;
+        self
     }
 
     /// With a memory of this many pages from the start.

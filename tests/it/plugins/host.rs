@@ -5,18 +5,18 @@ use std::sync::Arc;
 use tidegate_backends::wasm::{Run, diagnostics::LogLevel, record};
 use tidegate_core::port::policy::Call;
 use tidegate_core::{
-    job::{Attributes, Value},
     port::policy::{
-        Action, Decision, Ended, FaultKind, Policy as _, Problem, Purpose, RetryAnswer,
-        ThrottleCall,
+        Action, Decision, FaultKind, Policy as _, PolicyState, Problem, Purpose, RetryAnswer,
+        RetryPlan, ThrottleCall,
     },
     queue::plugin::Role,
+    time::Seconds,
 };
 use tidegate_engine::testkit::builders::{at, name};
 
 use super::{
     NOW, Plugged, assert_fault, failure,
-    guest::{COUNT, DATA, GROUPS, Guest, LOG, PAGE},
+    guest::{COUNT, DATA, GET, GROUPS, Guest, INSTANT, LOCAL, LOG, NEXT, NOW_OF, PAGE, SET},
     offer,
 };
 
@@ -40,7 +40,7 @@ impl Plugged {
 async fn a_throttler_sees_its_call() {
     // The id, the type, the first attribute's name and value of the last candidate, the queue, and
     // the configuration.
-    let last = "(i32.add (local.get $candidates) (i32.mul (i32.sub (local.get $n) (i32.const 1)) (i32.const 88)))";
+    let last = "(i32.add (local.get $candidates) (i32.mul (i32.sub (local.get $n) (i32.const 1)) (i32.const 136)))";
     let attributes = format!("(i32.load offset=24 {last})");
     let body = [
         log_text(last),
@@ -136,16 +136,7 @@ async fn data_is_given_by_id() {
 
 #[tokio::test]
 async fn ended_attempts_are_given_to_whom_they_are_declared() {
-    let ended = Ended {
-        id: name("e"),
-        job_type: name("work"),
-        attributes: Attributes::from([("region".into(), Value::Text("east".into()))]),
-        attempt: 1,
-        succeeded: false,
-        reason: Some("timeout".into()),
-        status: Some(503),
-    };
-    let call = || ThrottleCall { ended: Arc::new(vec![ended.clone()]), ..offer(2, 0) };
+    let call = || ThrottleCall { ended: Arc::new(vec![super::ended()]), ..offer(2, 0) };
     // As many more decisions as attempts ended.
     let guest =
         || Guest::throttler().decide("(call $run (i32.add (local.get $n) (local.get $ended_len)))");
@@ -250,11 +241,14 @@ async fn a_configuration_check_does_not_count_as_a_queue_call() {
 
 #[tokio::test]
 async fn a_retry_strategy_sees_the_failure_and_plans() {
-    // A plan in the past with data and priority; the status of the last failure is the priority.
-    let body = "(local.set $r (call $alloc (i32.const 48)))
+    // A plan in the past that changes everything; the status of the last failure is the priority.
+    let body = "(local.set $r (call $alloc (i32.const 80)))
+        (i32.store8 offset=44 (local.get $r) (i32.const 1)) (i32.store offset=48 (local.get $r) (i32.const 5))
+        (i32.store8 offset=52 (local.get $r) (i32.const 1)) (i32.store offset=56 (local.get $r) (i32.const 6))
+        (i32.store8 offset=64 (local.get $r) (i32.const 1)) (i64.store offset=72 (local.get $r) (i64.const 7000))
         (i32.store8 offset=24 (local.get $r) (i32.const 1)) (i32.store offset=28 (local.get $r) (i32.const 2048)) (i32.store offset=32 (local.get $r) (i32.const 7))
         (i32.store8 offset=36 (local.get $r) (i32.const 1))
-        (i32.store offset=40 (local.get $r) (i32.load16_u offset=146 (local.get $args)))
+        (i32.store offset=40 (local.get $r) (i32.load16_u offset=194 (local.get $args)))
         (local.get $r)";
     let plugged = Plugged::new(
         Guest::retry().items(r#"(data (i32.const 2048) "{\"a\":1}")"#).on_failure(body),
@@ -263,13 +257,20 @@ async fn a_retry_strategy_sees_the_failure_and_plans() {
     let answer = plugged.retry(failure()).await.unwrap();
     assert_eq!(
         answer,
-        RetryAnswer::Retry { at: at(0), data: Some(r#"{"a":1}"#.into()), priority: Some(503) }
+        RetryAnswer::Retry(RetryPlan {
+            data: Some(r#"{"a":1}"#.into()),
+            priority: Some(503),
+            weight: Some(5),
+            attempts_left: Some(6),
+            timeout: Some(Seconds::new(7)),
+            ..RetryPlan::new(at(0))
+        })
     );
 }
 
 #[tokio::test]
 async fn a_retry_strategy_gives_up() {
-    let body = "(local.set $r (call $alloc (i32.const 48))) (i32.store8 offset=8 (local.get $r) (i32.const 1)) (i32.store8 offset=16 (local.get $r) (i32.const 1))
+    let body = "(local.set $r (call $alloc (i32.const 80))) (i32.store8 offset=8 (local.get $r) (i32.const 1)) (i32.store8 offset=16 (local.get $r) (i32.const 1))
         (i32.store offset=20 (local.get $r) (i32.const 2048)) (i32.store offset=24 (local.get $r) (i32.const 8)) (local.get $r)";
     let plugged = Plugged::new(
         Guest::retry().items(r#"(data (i32.const 2048) "hopeless")"#).on_failure(body),
@@ -390,4 +391,109 @@ async fn calls_are_made_aside_of_a_runtime_that_serves() {
     assert!(
         answers.into_iter().enumerate().all(|(n, answer)| answer.unwrap().decisions.len() == n)
     );
+}
+
+/// Traps unless a condition in WAT holds.
+const EXPECT: &str = "(func $expect (param i32) (if (i32.eqz (local.get 0)) (then (unreachable))))";
+
+#[tokio::test]
+async fn the_clock_and_random_numbers_are_those_of_the_call() {
+    // The first numbers of splitmix64 with the seed 7.
+    let body = "(call $expect (i64.eq (call $now_of) (local.get $now)))
+        (call $expect (i64.eq (call $next) (i64.const 0x63cbe1e459320dd7)))
+        (call $expect (i64.ne (call $next) (i64.const 0x63cbe1e459320dd7)))
+        (call $run (local.get $n))";
+    let guest = Guest::throttler().import(NOW_OF).import(NEXT).items(EXPECT).decide(body);
+    let plugged = Plugged::new(guest).await;
+    let call = offer(1, 0);
+    plugged.throttle(ThrottleCall { seed: 7, ..call.clone() }).await.unwrap();
+    plugged.throttle(ThrottleCall { seed: 8, ..call }).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn local_time_is_that_of_the_zone() {
+    // 2026-03-01T08:00:00Z is a Sunday. On the 29th, Berlin skips the hour from two to three.
+    let body = "(call $local (i32.const 2048) (i32.const 13) (local.get $now) (i32.const 3072))
+        (call $expect (i32.eqz (i32.load8_u (i32.const 3072))))
+        (call $expect (i32.eq (i32.load offset=4 (i32.const 3072)) (i32.const 2026)))
+        (call $expect (i32.eq (i32.load offset=8 (i32.const 3072)) (i32.const 0x00090103)))
+        (call $expect (i32.eqz (i32.load offset=12 (i32.const 3072))))
+        (call $expect (i32.eq (i32.load8_u offset=16 (i32.const 3072)) (i32.const 7)))
+        (call $expect (i32.eq (i32.load offset=20 (i32.const 3072)) (i32.const 3600)))
+        (call $instant (i32.const 2048) (i32.const 13) (i32.const 2026) (i32.const 3) (i32.const 29)
+            (i32.const 2) (i32.const 30) (i32.const 0) (i32.const 0) (i32.const 3072))
+        (call $expect (i32.eqz (i32.load8_u (i32.const 3072))))
+        (call $expect (i64.eq (i64.load offset=8 (i32.const 3072)) (i64.const 1774746000000)))
+        (call $instant (i32.const 2048) (i32.const 13) (i32.const 2026) (i32.const 2) (i32.const 29)
+            (i32.const 2) (i32.const 30) (i32.const 0) (i32.const 0) (i32.const 3072))
+        (call $log (i32.const 1) (i32.load offset=8 (i32.const 3072)) (i32.load offset=12 (i32.const 3072)))
+        (call $local (i32.const 2055) (i32.const 6) (local.get $now) (i32.const 3072))
+        (call $log (i32.const 1) (i32.load offset=4 (i32.const 3072)) (i32.load offset=8 (i32.const 3072)))
+        (call $local (i32.const 2048) (i32.const 13) (i64.const -1) (i32.const 3072))
+        (call $log (i32.const 1) (i32.load offset=4 (i32.const 3072)) (i32.load offset=8 (i32.const 3072)))
+        (call $run (local.get $n))";
+    let zone = r#"(data (i32.const 2048) "Europe/Berlin")"#;
+    let guest = Guest::throttler().import(LOCAL).import(INSTANT).import(LOG);
+    let plugged = Plugged::new(guest.items(&format!("{EXPECT} {zone}")).decide(body)).await;
+    plugged.throttle(offer(1, 0)).await.unwrap();
+    assert_eq!(
+        plugged.lines(),
+        [
+            "time: must be a date from 1970 to 9998",
+            "zone: must be the IANA name of a time zone such as Europe/Berlin",
+            "at: must be before the year 10000",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_value_of_the_state_ends_at_its_expiry() {
+    // Sets k until now + 5, l without an end, and m until now; then looks for k as it was before.
+    let set = |key: u32, expires: &str| {
+        format!(
+            "(call $set (i32.const {key}) (i32.const 1) (i32.const 2048) (i32.const 1) {expires}
+             (i32.const 3072)) (call $expect (i32.eqz (i32.load8_u (i32.const 3072))))"
+        )
+    };
+    let soon = "(i32.const 1) (i64.add (local.get $now) (i64.const 5))";
+    let body = [
+        "(call $get (i32.const 2048) (i32.const 1) (i32.const 3072))
+         (call $log (i32.const 1) (i32.const 2049) (i32.load8_u (i32.const 3072)))"
+            .to_owned(),
+        set(2048, soon),
+        set(2049, "(i32.const 0) (i64.const 0)"),
+        set(2050, "(i32.const 1) (local.get $now)"),
+        "(call $run (local.get $n))".into(),
+    ];
+    let items = format!(r#"{EXPECT} (data (i32.const 2048) "klm")"#);
+    let guest = Guest::throttler().import(GET).import(SET).import(LOG).items(&items);
+    let plugged = Plugged::new(guest.decide(&body.concat())).await;
+    let call = |now: i64, state: Option<PolicyState>| ThrottleCall {
+        now: at(now),
+        state: Arc::new(state.unwrap_or_default()),
+        ..offer(1, 0)
+    };
+    let first = plugged.throttle(call(NOW, None)).await.unwrap().state.unwrap();
+    let kept: Vec<_> = first.iter().map(|(key, value)| (key.as_str(), value.expires_at)).collect();
+    let mut kept = kept;
+    kept.sort();
+    assert_eq!(kept, [("k", Some(at(NOW + 5))), ("l", None)]);
+    for (now, found) in [(NOW + 4, "l"), (NOW + 5, "")] {
+        plugged.throttle(call(now, Some(first.clone()))).await.unwrap();
+        assert_eq!(plugged.lines().last().unwrap(), found, "{now}");
+    }
+}
+
+#[tokio::test]
+async fn earlier_attempts_are_given_to_whom_they_are_declared() {
+    // As many more decisions as the first candidate has earlier attempts.
+    let guest = || {
+        Guest::throttler().decide(
+            "(call $run (i32.add (local.get $n) (i32.load offset=128 (local.get $candidates))))",
+        )
+    };
+    let call = || ThrottleCall { candidates: vec![failure().job], ..offer(1, 0) };
+    Plugged::new(guest()).await.throttle(call()).await.unwrap();
+    let fault = Plugged::new(guest().needs_earlier()).await.throttle(call()).await.unwrap_err();
+    assert_fault(&fault, FaultKind::InvalidAnswer, "3 decisions for 1 candidates");
 }

@@ -21,9 +21,12 @@ use tidegate_backends::wasm::{
     diagnostics::PluginDiagnostics,
 };
 use tidegate_core::{
-    job::lifecycle::{AttemptRecord, Failure, Outcome, Reason, Token},
+    job::{
+        Attributes, Value,
+        lifecycle::{AttemptRecord, Failure, Outcome, Reason, Token},
+    },
     port::policy::{
-        Fault, FaultKind, Plugin, Policy as _, Purpose, RetryAnswer, RetryCall, RunningSet,
+        Ended, Fault, FaultKind, Plugin, Policy as _, Purpose, RetryAnswer, RetryCall, RunningSet,
         ThrottleAnswer, ThrottleCall,
     },
     queue::Grant,
@@ -126,6 +129,27 @@ fn offer(candidates: usize, running: usize) -> ThrottleCall {
         ended: Arc::default(),
         state: Arc::default(),
         data: [].into(),
+        hosts: Arc::default(),
+    }
+}
+
+/// An attempt that ended.
+fn ended() -> Ended {
+    Ended {
+        id: name("e"),
+        job_type: name("work"),
+        priority: 3,
+        weight: 4,
+        attributes: Attributes::from([("region".into(), Value::Text("east".into()))]),
+        attempt: 3,
+        started_at: at(NOW - 9000),
+        ended_at: at(NOW - 8000),
+        succeeded: false,
+        reason: Some("timeout".into()),
+        message: Some("too slow".into()),
+        status: Some(503),
+        details: Some(r#"{"code":7}"#.into()),
+        not_before: Some(at(NOW + 1000)),
     }
 }
 
@@ -163,6 +187,7 @@ fn failure() -> RetryCall {
         job,
         data: None,
         not_before: None,
+        host: None,
     }
 }
 

@@ -5,11 +5,9 @@ use std::sync::Arc;
 use tidegate_backends::wasm::record;
 use tidegate_core::port::policy::Call;
 use tidegate_core::{
-    job::{
-        Attributes, Value,
-        lifecycle::{AttemptRecord, HandBack, HandBacks},
-    },
-    port::policy::{Ended, ThrottleCall},
+    job::lifecycle::{AttemptRecord, HandBack, HandBacks},
+    port::policy::{StateValue, ThrottleCall},
+    time::Seconds,
 };
 use tidegate_engine::testkit::builders::{at, name};
 
@@ -17,19 +15,14 @@ use super::{NOW, failure, offer};
 
 #[test]
 fn a_call_of_a_throttler_comes_back() {
-    let ended = Ended {
-        id: name("e"),
-        job_type: name("work"),
-        attributes: Attributes::from([("region".into(), Value::Text("east".into()))]),
-        attempt: 3,
-        succeeded: false,
-        reason: Some("timeout".into()),
-        status: Some(503),
-    };
     let call = ThrottleCall {
         config: r#"{"limit": 2.50}"#.into(),
-        ended: Arc::new(vec![ended]),
-        state: Arc::new([("k".to_owned(), "v".to_owned())].into()),
+        ended: Arc::new(vec![super::ended()]),
+        state: Arc::new(
+            [("k", "v".into()), ("l", StateValue { text: "w".into(), expires_at: Some(at(NOW)) })]
+                .into(),
+        ),
+        hosts: Arc::new([(name("work"), "a.example".to_owned())].into()),
         data: [(name("j0"), r#"{"a": [1, null]}"#.to_owned())].into(),
         ..offer(2, 2)
     };
@@ -41,6 +34,7 @@ fn a_call_of_a_throttler_comes_back() {
         (call.now, call.seed, &call.config, Some(100), 10)
     );
     assert_eq!((&read.state, &read.data, &read.ended), (&call.state, &call.data, &call.ended));
+    assert_eq!(read.hosts, call.hosts);
     assert_eq!(
         read.running.iter().map(|grant| &grant.attributes).collect::<Vec<_>>(),
         call.running.iter().map(|grant| &grant.attributes).collect::<Vec<_>>()
@@ -58,13 +52,16 @@ fn a_call_of_a_retry_strategy_comes_back() {
     let mut call = failure();
     call.data = Some(r#"{"a":1}"#.into());
     call.not_before = Some(at(NOW + 7));
+    call.host = Some("a.example".into());
+    let last = call.job.life.history[1].error.as_mut().unwrap();
+    last.retry_after = Some(Seconds::from_millis(7));
     let json = record::to_json(&Call::Retry(Arc::new(call.clone())));
     let Call::Retry(read) = record::from_json(&json).unwrap() else { panic!("{json}") };
     assert_eq!(record::to_json(&Call::Retry(Arc::clone(&read))), json);
     assert_eq!(read.job.life.history, call.job.life.history);
     assert_eq!(
-        (&read.data, read.not_before, read.job.life.attempt),
-        (&call.data, call.not_before, 2)
+        (&read.data, read.not_before, &read.host, read.job.life.attempt),
+        (&call.data, call.not_before, &call.host, 2)
     );
     assert!(
         json.contains(r#""status":503"#) && json.contains(r#""details":{"busy":true}"#),
@@ -98,7 +95,7 @@ fn a_case_names_only_what_it_is_about() {
     );
     assert_eq!(call.candidates[0].spec.attributes["size"].text(), "2");
 
-    let json = r#"{"retry": {"failed": {"job": {"id": "a"}, "last": {"reason": "timeout"}}}}"#;
+    let json = r#"{"retry": {"failed": {"id": "a"}, "last": {"reason": "timeout"}}}"#;
     let Call::Retry(call) = record::from_json(json).unwrap() else { panic!("{json}") };
     assert_eq!(call.job.life.history.len(), 1);
 }
@@ -110,7 +107,7 @@ fn the_fault_of_a_malformed_case_is_reported() {
         (r#"{"throttle": {"candidate": []}}"#, "unknown field `candidate`"),
         (r#"{"throttle": {"context": {"now": 5}}}"#, "expected a"),
         (
-            r#"{"retry": {"failed": {"job": {"id": "a", "attempt": 2}, "last": {"attempt": 3}}}}"#,
+            r#"{"retry": {"failed": {"id": "a", "attempt": 2}, "last": {"attempt": 3}}}"#,
             "the attempt of the job must be that of its last failure",
         ),
     ] {

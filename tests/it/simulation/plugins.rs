@@ -4,10 +4,13 @@
 //! Both decide at random from their seed while faults are injected, and let everything run
 //! afterwards.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use tidegate_core::{
-    port::policy::{Action, Decision, RetryAnswer, RetryCall, ThrottleAnswer, ThrottleCall},
+    port::policy::{
+        Action, Decision, PolicyState, RetryAnswer, RetryCall, RetryPlan, ThrottleAnswer,
+        ThrottleCall,
+    },
     queue::plugin::{Description, OnFailure, Throttler},
     time::Timestamp,
 };
@@ -37,7 +40,7 @@ pub fn policy(faults_until: Timestamp) -> FnPolicy {
         })
         .retrying(move |_, call| {
             if call.now >= faults_until {
-                Ok(RetryAnswer::Retry { at: call.now, data: None, priority: None })
+                Ok(RetryAnswer::Retry(RetryPlan::new(call.now)))
             } else {
                 plan_retry(call)
             }
@@ -105,13 +108,15 @@ fn count(call: &ThrottleCall, mut decide: impl FnMut(usize) -> Decision) -> Thro
         decide(index)
     });
     let before: usize =
-        call.state.get(STARTED).map_or(0, |text| text.parse().expect("it wrote a number"));
+        call.state.text(STARTED).map_or(0, |text| text.parse().expect("it wrote a number"));
     let ran =
         before + answer.decisions.iter().filter(|decision| decision.action == Action::Run).count();
-    let mut state = BTreeMap::from([(STARTED.to_owned(), ran.to_string())]);
-    if ran.is_multiple_of(3) {
-        state.insert("words".into(), "x".repeat(700));
+    let mut state = PolicyState::from([(STARTED, ran.to_string())]);
+    // Without a page, of one page, or of several.
+    for word in 0..[0, 1, 9][ran % 3] {
+        state.set(format!("word {word}"), "x".repeat(700).into());
     }
+    state.balance();
     ThrottleAnswer { state: Some(state), ..answer }
 }
 
@@ -120,7 +125,11 @@ fn plan_retry(call: &RetryCall) -> Result<RetryAnswer, tidegate_core::port::poli
     match draw(call.seed, 0, 10) {
         0 => Err(policies::fault("it trapped")),
         1 => Ok(RetryAnswer::GiveUp(Some("hopeless".into()))),
-        2 => Ok(RetryAnswer::Retry { at, data: Some(RETRY_DATA.into()), priority: Some(3) }),
-        _ => Ok(RetryAnswer::Retry { at, data: None, priority: None }),
+        2 => Ok(RetryAnswer::Retry(RetryPlan {
+            data: Some(RETRY_DATA.into()),
+            priority: Some(3),
+            ..RetryPlan::new(at)
+        })),
+        _ => Ok(RetryAnswer::Retry(RetryPlan::new(at))),
     }
 }

@@ -2,19 +2,28 @@
 // Options used:
 //   * runtime_path: "::tidegate_plugin::rt"
 //   * additional derives ["PartialEq"]
-//   * with "tidegate:plugin/types@0.1.0" = "crate::bindings::throttler::tidegate::plugin::types"
-//   * with "tidegate:plugin/log@0.1.0" = "crate::bindings::throttler::tidegate::plugin::log"
-//   * with "tidegate:plugin/jobs@0.1.0" = "crate::bindings::throttler::tidegate::plugin::jobs"
+//   * with "tidegate:plugin/types@0.2.0" = "crate::bindings::throttler::tidegate::plugin::types"
+//   * with "tidegate:plugin/clock@0.2.0" = "crate::bindings::throttler::tidegate::plugin::clock"
+//   * with "tidegate:plugin/log@0.2.0" = "crate::bindings::throttler::tidegate::plugin::log"
+//   * with "tidegate:plugin/metrics@0.2.0" = "crate::bindings::throttler::tidegate::plugin::metrics"
+//   * with "tidegate:plugin/random@0.2.0" = "crate::bindings::throttler::tidegate::plugin::random"
+//   * with "tidegate:plugin/jobs@0.2.0" = "crate::bindings::throttler::tidegate::plugin::jobs"
 //   * default-bindings-module: "::tidegate_plugin::bindings::retry"
 //   * export-macro-name: __export_retry_world
 //   * pub-export-macro
 //   * generate_unused_types
 #[allow(unfulfilled_lint_expectations, unused_imports)]
-use crate::bindings::throttler::tidegate::plugin::log as __with_name0;
+use crate::bindings::throttler::tidegate::plugin::types as __with_name0;
 #[allow(unfulfilled_lint_expectations, unused_imports)]
-use crate::bindings::throttler::tidegate::plugin::jobs as __with_name1;
+use crate::bindings::throttler::tidegate::plugin::clock as __with_name1;
 #[allow(unfulfilled_lint_expectations, unused_imports)]
-use crate::bindings::throttler::tidegate::plugin::types as __with_name2;
+use crate::bindings::throttler::tidegate::plugin::log as __with_name2;
+#[allow(unfulfilled_lint_expectations, unused_imports)]
+use crate::bindings::throttler::tidegate::plugin::metrics as __with_name3;
+#[allow(unfulfilled_lint_expectations, unused_imports)]
+use crate::bindings::throttler::tidegate::plugin::random as __with_name4;
+#[allow(unfulfilled_lint_expectations, unused_imports)]
+use crate::bindings::throttler::tidegate::plugin::jobs as __with_name5;
 #[rustfmt::skip]
 #[allow(dead_code, clippy::all)]
 pub mod exports {
@@ -27,69 +36,17 @@ pub mod exports {
                 #[doc(hidden)]
                 static __FORCE_SECTION_REF: fn() = super::super::super::super::__link_custom_section_describing_imports;
                 use super::super::super::super::_rt;
-                pub type Context = super::super::super::super::__with_name2::Context;
-                pub type Job = super::super::super::super::__with_name2::Job;
-                pub type Timestamp = super::super::super::super::__with_name2::Timestamp;
-                pub type Description = super::super::super::super::__with_name2::Description;
-                pub type Problem = super::super::super::super::__with_name2::Problem;
-                #[derive(Clone, PartialEq)]
-                pub struct Failure {
-                    pub attempt: u32,
-                    /// `failed`, `timeout`, `lease_expired`, `connection_lost` or `not_delivered`. No attempt
-                    /// follows `outcome_unknown` or `deadline`.
-                    pub reason: _rt::String,
-                    pub message: Option<_rt::String>,
-                    /// The HTTP status of the target's response, if there was one.
-                    pub status: Option<u16>,
-                    /// The details that the worker reported, as JSON text.
-                    pub details: Option<_rt::String>,
-                    pub started_at: Timestamp,
-                    pub ended_at: Timestamp,
-                }
-                impl ::core::fmt::Debug for Failure {
-                    fn fmt(
-                        &self,
-                        f: &mut ::core::fmt::Formatter<'_>,
-                    ) -> ::core::fmt::Result {
-                        f.debug_struct("Failure")
-                            .field("attempt", &self.attempt)
-                            .field("reason", &self.reason)
-                            .field("message", &self.message)
-                            .field("status", &self.status)
-                            .field("details", &self.details)
-                            .field("started-at", &self.started_at)
-                            .field("ended-at", &self.ended_at)
-                            .finish()
-                    }
-                }
-                #[derive(Clone, PartialEq)]
-                pub struct FailedJob {
-                    pub job: Job,
-                    /// The failure to decide on.
-                    pub last: Failure,
-                    /// The failures before it, oldest first, at most 50.
-                    pub earlier: _rt::Vec<Failure>,
-                    /// The earliest next attempt that the target requested (`Retry-After`).
-                    pub not_before: Option<Timestamp>,
-                }
-                impl ::core::fmt::Debug for FailedJob {
-                    fn fmt(
-                        &self,
-                        f: &mut ::core::fmt::Formatter<'_>,
-                    ) -> ::core::fmt::Result {
-                        f.debug_struct("FailedJob")
-                            .field("job", &self.job)
-                            .field("last", &self.last)
-                            .field("earlier", &self.earlier)
-                            .field("not-before", &self.not_before)
-                            .finish()
-                    }
-                }
+                pub type Context = super::super::super::super::__with_name0::Context;
+                pub type Job = super::super::super::super::__with_name0::Job;
+                pub type Failure = super::super::super::super::__with_name0::Failure;
+                pub type Timestamp = super::super::super::super::__with_name0::Timestamp;
+                pub type Description = super::super::super::super::__with_name0::Description;
+                pub type Problem = super::super::super::super::__with_name0::Problem;
                 #[derive(Clone, PartialEq)]
                 pub struct Plan {
                     /// When the next attempt is due: within 366 days. A time in the past means now. The job's
-                    /// windows apply to it. It is not before `not-before`, even if the plan names an earlier
-                    /// time.
+                    /// windows apply to it. It is not before the `not-before` of the failure, even if the plan
+                    /// names an earlier time.
                     pub at: Timestamp,
                     /// JSON text that replaces the job's data. None keeps the data. The server's bound on data
                     /// applies: 4 MiB, unless its operator sets another. At most 64 levels of nesting. The
@@ -97,6 +54,13 @@ pub mod exports {
                     pub data: Option<_rt::String>,
                     /// Replaces the job's priority. None keeps it.
                     pub priority: Option<i32>,
+                    /// Replaces the job's weight. None keeps it.
+                    pub weight: Option<u32>,
+                    /// How many attempts the job still has, including the next one: at least 1. It replaces the
+                    /// job's `max_attempts`, of which the largest is 65,535. None keeps that.
+                    pub attempts_left: Option<u32>,
+                    /// Replaces the timeout of the job's attempts, in milliseconds: 1 to a year. None keeps it.
+                    pub timeout: Option<u64>,
                 }
                 impl ::core::fmt::Debug for Plan {
                     fn fmt(
@@ -107,6 +71,9 @@ pub mod exports {
                             .field("at", &self.at)
                             .field("data", &self.data)
                             .field("priority", &self.priority)
+                            .field("weight", &self.weight)
+                            .field("attempts-left", &self.attempts_left)
+                            .field("timeout", &self.timeout)
                             .finish()
                     }
                 }
@@ -140,7 +107,7 @@ pub mod exports {
                         #[cfg(target_arch = "wasm32")] _rt::run_ctors_once();
                         let result0 = { T_::describe() };
                         let ptr1 = (&raw mut _RET_AREA.0).cast::<u8>();
-                        let super::super::super::super::__with_name2::Description {
+                        let super::super::super::super::__with_name0::Description {
                             about: about2,
                             config_schema: config_schema2,
                             state_version: state_version2,
@@ -148,6 +115,7 @@ pub mod exports {
                             needs_running_jobs: needs_running_jobs2,
                             needs_data: needs_data2,
                             needs_ended: needs_ended2,
+                            needs_earlier: needs_earlier2,
                         } = result0;
                         let vec3 = (about2.into_bytes()).into_boxed_slice();
                         let ptr3 = vec3.as_ptr().cast::<u8>();
@@ -228,6 +196,12 @@ pub mod exports {
                         *ptr1
                             .add(2 + 8 * ::core::mem::size_of::<*const u8>())
                             .cast::<u8>() = (match needs_ended2 {
+                            true => 1,
+                            false => 0,
+                        }) as u8;
+                        *ptr1
+                            .add(3 + 8 * ::core::mem::size_of::<*const u8>())
+                            .cast::<u8>() = (match needs_earlier2 {
                             true => 1,
                             false => 0,
                         }) as u8;
@@ -321,7 +295,7 @@ pub mod exports {
                             let base = result6
                                 .add(i * (4 * ::core::mem::size_of::<*const u8>()));
                             {
-                                let super::super::super::super::__with_name2::Problem {
+                                let super::super::super::super::__with_name0::Problem {
                                     path: path3,
                                     message: message3,
                                 } = e;
@@ -392,7 +366,7 @@ pub mod exports {
                 ) -> *mut u8 {
                     unsafe {
                         #[cfg(target_arch = "wasm32")] _rt::run_ctors_once();
-                        let result70 = {
+                        let result84 = {
                             let l0 = *arg0.add(0).cast::<*mut u8>();
                             let l1 = *arg0
                                 .add(::core::mem::size_of::<*const u8>())
@@ -478,7 +452,7 @@ pub mod exports {
                                         len23,
                                         len23,
                                     );
-                                    super::super::super::super::__with_name2::Attribute {
+                                    super::super::super::super::__with_name0::Attribute {
                                         name: _rt::string_lift(bytes20),
                                         value: _rt::string_lift(bytes23),
                                     }
@@ -512,20 +486,10 @@ pub mod exports {
                                     .add(64 + 10 * ::core::mem::size_of::<*const u8>())
                                     .cast::<u8>(),
                             );
-                            let l33 = *arg0
-                                .add(80 + 10 * ::core::mem::size_of::<*const u8>())
-                                .cast::<i32>();
-                            let l34 = *arg0
-                                .add(80 + 11 * ::core::mem::size_of::<*const u8>())
-                                .cast::<*mut u8>();
-                            let l35 = *arg0
-                                .add(80 + 12 * ::core::mem::size_of::<*const u8>())
-                                .cast::<usize>();
-                            let len36 = l35;
-                            let bytes36 = _rt::Vec::from_raw_parts(
-                                l34.cast(),
-                                len36,
-                                len36,
+                            let l33 = i32::from(
+                                *arg0
+                                    .add(80 + 10 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<u8>(),
                             );
                             let l37 = i32::from(
                                 *arg0
@@ -537,261 +501,368 @@ pub mod exports {
                                     .add(80 + 16 * ::core::mem::size_of::<*const u8>())
                                     .cast::<u8>(),
                             );
-                            let l43 = i32::from(
-                                *arg0
-                                    .add(80 + 17 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<u8>(),
-                            );
-                            let l47 = *arg0
-                                .add(80 + 20 * ::core::mem::size_of::<*const u8>())
-                                .cast::<i64>();
-                            let l48 = *arg0
-                                .add(88 + 20 * ::core::mem::size_of::<*const u8>())
-                                .cast::<i64>();
-                            let l49 = *arg0
-                                .add(96 + 20 * ::core::mem::size_of::<*const u8>())
+                            let l45 = *arg0
+                                .add(80 + 19 * ::core::mem::size_of::<*const u8>())
                                 .cast::<*mut u8>();
-                            let l50 = *arg0
-                                .add(96 + 21 * ::core::mem::size_of::<*const u8>())
+                            let l46 = *arg0
+                                .add(80 + 20 * ::core::mem::size_of::<*const u8>())
                                 .cast::<usize>();
-                            let base67 = l49;
-                            let len67 = l50;
-                            let mut result67 = _rt::Vec::with_capacity(len67);
-                            for i in 0..len67 {
-                                let base = base67
-                                    .add(i * (16 + 10 * ::core::mem::size_of::<*const u8>()));
-                                let e67 = {
-                                    let l51 = *base.add(0).cast::<i32>();
-                                    let l52 = *base
+                            let base65 = l45;
+                            let len65 = l46;
+                            let mut result65 = _rt::Vec::with_capacity(len65);
+                            for i in 0..len65 {
+                                let base = base65
+                                    .add(i * (32 + 10 * ::core::mem::size_of::<*const u8>()));
+                                let e65 = {
+                                    let l47 = *base.add(0).cast::<i32>();
+                                    let l48 = *base
                                         .add(::core::mem::size_of::<*const u8>())
                                         .cast::<*mut u8>();
-                                    let l53 = *base
+                                    let l49 = *base
                                         .add(2 * ::core::mem::size_of::<*const u8>())
                                         .cast::<usize>();
-                                    let len54 = l53;
-                                    let bytes54 = _rt::Vec::from_raw_parts(
-                                        l52.cast(),
-                                        len54,
-                                        len54,
+                                    let len50 = l49;
+                                    let bytes50 = _rt::Vec::from_raw_parts(
+                                        l48.cast(),
+                                        len50,
+                                        len50,
                                     );
-                                    let l55 = i32::from(
+                                    let l51 = i32::from(
                                         *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>(),
                                     );
-                                    let l59 = i32::from(
+                                    let l55 = i32::from(
                                         *base
                                             .add(6 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>(),
                                     );
-                                    let l61 = i32::from(
+                                    let l57 = i32::from(
                                         *base
                                             .add(7 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>(),
                                     );
-                                    let l65 = *base
+                                    let l61 = *base
                                         .add(10 * ::core::mem::size_of::<*const u8>())
                                         .cast::<i64>();
-                                    let l66 = *base
+                                    let l62 = *base
                                         .add(8 + 10 * ::core::mem::size_of::<*const u8>())
                                         .cast::<i64>();
-                                    Failure {
-                                        attempt: l51 as u32,
-                                        reason: _rt::string_lift(bytes54),
-                                        message: match l55 {
+                                    let l63 = i32::from(
+                                        *base
+                                            .add(16 + 10 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<u8>(),
+                                    );
+                                    super::super::super::super::__with_name0::Failure {
+                                        attempt: l47 as u32,
+                                        reason: _rt::string_lift(bytes50),
+                                        message: match l51 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l56 = *base
+                                                    let l52 = *base
                                                         .add(4 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<*mut u8>();
-                                                    let l57 = *base
+                                                    let l53 = *base
                                                         .add(5 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<usize>();
-                                                    let len58 = l57;
-                                                    let bytes58 = _rt::Vec::from_raw_parts(
-                                                        l56.cast(),
-                                                        len58,
-                                                        len58,
+                                                    let len54 = l53;
+                                                    let bytes54 = _rt::Vec::from_raw_parts(
+                                                        l52.cast(),
+                                                        len54,
+                                                        len54,
                                                     );
-                                                    _rt::string_lift(bytes58)
+                                                    _rt::string_lift(bytes54)
                                                 };
                                                 Some(e)
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        status: match l59 {
+                                        status: match l55 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l60 = i32::from(
+                                                    let l56 = i32::from(
                                                         *base
                                                             .add(2 + 6 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u16>(),
                                                     );
-                                                    l60 as u16
+                                                    l56 as u16
                                                 };
                                                 Some(e)
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        details: match l61 {
+                                        details: match l57 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l62 = *base
+                                                    let l58 = *base
                                                         .add(8 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<*mut u8>();
-                                                    let l63 = *base
+                                                    let l59 = *base
                                                         .add(9 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<usize>();
-                                                    let len64 = l63;
-                                                    let bytes64 = _rt::Vec::from_raw_parts(
-                                                        l62.cast(),
-                                                        len64,
-                                                        len64,
+                                                    let len60 = l59;
+                                                    let bytes60 = _rt::Vec::from_raw_parts(
+                                                        l58.cast(),
+                                                        len60,
+                                                        len60,
                                                     );
-                                                    _rt::string_lift(bytes64)
+                                                    _rt::string_lift(bytes60)
                                                 };
                                                 Some(e)
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        started_at: l65 as u64,
-                                        ended_at: l66 as u64,
+                                        started_at: l61 as u64,
+                                        ended_at: l62 as u64,
+                                        not_before: match l63 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l64 = *base
+                                                        .add(24 + 10 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<i64>();
+                                                    l64 as u64
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
                                     }
                                 };
-                                result67.push(e67);
+                                result65.push(e65);
                             }
                             _rt::cabi_dealloc(
-                                base67,
-                                len67 * (16 + 10 * ::core::mem::size_of::<*const u8>()),
+                                base65,
+                                len65 * (32 + 10 * ::core::mem::size_of::<*const u8>()),
                                 8,
                             );
-                            let l68 = i32::from(
+                            let l66 = *arg0
+                                .add(88 + 20 * ::core::mem::size_of::<*const u8>())
+                                .cast::<i32>();
+                            let l67 = *arg0
+                                .add(88 + 21 * ::core::mem::size_of::<*const u8>())
+                                .cast::<*mut u8>();
+                            let l68 = *arg0
+                                .add(88 + 22 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>();
+                            let len69 = l68;
+                            let bytes69 = _rt::Vec::from_raw_parts(
+                                l67.cast(),
+                                len69,
+                                len69,
+                            );
+                            let l70 = i32::from(
                                 *arg0
-                                    .add(96 + 22 * ::core::mem::size_of::<*const u8>())
+                                    .add(88 + 23 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<u8>(),
+                            );
+                            let l74 = i32::from(
+                                *arg0
+                                    .add(88 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<u8>(),
+                            );
+                            let l76 = i32::from(
+                                *arg0
+                                    .add(88 + 27 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<u8>(),
+                            );
+                            let l80 = *arg0
+                                .add(88 + 30 * ::core::mem::size_of::<*const u8>())
+                                .cast::<i64>();
+                            let l81 = *arg0
+                                .add(96 + 30 * ::core::mem::size_of::<*const u8>())
+                                .cast::<i64>();
+                            let l82 = i32::from(
+                                *arg0
+                                    .add(104 + 30 * ::core::mem::size_of::<*const u8>())
                                     .cast::<u8>(),
                             );
                             T_::on_failure(
-                                super::super::super::super::__with_name2::Context {
+                                super::super::super::super::__with_name0::Context {
                                     queue: _rt::string_lift(bytes2),
                                     now: l3 as u64,
                                     seed: l4 as u64,
                                     config: _rt::string_lift(bytes7),
                                 },
-                                FailedJob {
-                                    job: super::super::super::super::__with_name2::Job {
-                                        id: _rt::string_lift(bytes10),
-                                        job_type: _rt::string_lift(bytes13),
-                                        priority: l14,
-                                        weight: l15 as u32,
-                                        attributes: result24,
-                                        attempt: l25 as u32,
-                                        attempts: l26 as u32,
-                                        created_at: l27 as u64,
-                                        run_at: l28 as u64,
-                                        expires_at: match l29 {
-                                            0 => None,
-                                            1 => {
-                                                let e = {
-                                                    let l30 = *arg0
-                                                        .add(56 + 10 * ::core::mem::size_of::<*const u8>())
-                                                        .cast::<i64>();
-                                                    l30 as u64
-                                                };
-                                                Some(e)
-                                            }
-                                            _ => _rt::invalid_enum_discriminant(),
-                                        },
-                                        deadline_at: match l31 {
-                                            0 => None,
-                                            1 => {
-                                                let e = {
-                                                    let l32 = *arg0
-                                                        .add(72 + 10 * ::core::mem::size_of::<*const u8>())
-                                                        .cast::<i64>();
-                                                    l32 as u64
-                                                };
-                                                Some(e)
-                                            }
-                                            _ => _rt::invalid_enum_discriminant(),
-                                        },
-                                    },
-                                    last: Failure {
-                                        attempt: l33 as u32,
-                                        reason: _rt::string_lift(bytes36),
-                                        message: match l37 {
-                                            0 => None,
-                                            1 => {
-                                                let e = {
-                                                    let l38 = *arg0
-                                                        .add(80 + 14 * ::core::mem::size_of::<*const u8>())
-                                                        .cast::<*mut u8>();
-                                                    let l39 = *arg0
-                                                        .add(80 + 15 * ::core::mem::size_of::<*const u8>())
-                                                        .cast::<usize>();
-                                                    let len40 = l39;
-                                                    let bytes40 = _rt::Vec::from_raw_parts(
-                                                        l38.cast(),
-                                                        len40,
-                                                        len40,
-                                                    );
-                                                    _rt::string_lift(bytes40)
-                                                };
-                                                Some(e)
-                                            }
-                                            _ => _rt::invalid_enum_discriminant(),
-                                        },
-                                        status: match l41 {
-                                            0 => None,
-                                            1 => {
-                                                let e = {
-                                                    let l42 = i32::from(
-                                                        *arg0
-                                                            .add(82 + 16 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u16>(),
-                                                    );
-                                                    l42 as u16
-                                                };
-                                                Some(e)
-                                            }
-                                            _ => _rt::invalid_enum_discriminant(),
-                                        },
-                                        details: match l43 {
-                                            0 => None,
-                                            1 => {
-                                                let e = {
-                                                    let l44 = *arg0
-                                                        .add(80 + 18 * ::core::mem::size_of::<*const u8>())
-                                                        .cast::<*mut u8>();
-                                                    let l45 = *arg0
-                                                        .add(80 + 19 * ::core::mem::size_of::<*const u8>())
-                                                        .cast::<usize>();
-                                                    let len46 = l45;
-                                                    let bytes46 = _rt::Vec::from_raw_parts(
-                                                        l44.cast(),
-                                                        len46,
-                                                        len46,
-                                                    );
-                                                    _rt::string_lift(bytes46)
-                                                };
-                                                Some(e)
-                                            }
-                                            _ => _rt::invalid_enum_discriminant(),
-                                        },
-                                        started_at: l47 as u64,
-                                        ended_at: l48 as u64,
-                                    },
-                                    earlier: result67,
-                                    not_before: match l68 {
+                                super::super::super::super::__with_name0::Job {
+                                    id: _rt::string_lift(bytes10),
+                                    job_type: _rt::string_lift(bytes13),
+                                    priority: l14,
+                                    weight: l15 as u32,
+                                    attributes: result24,
+                                    attempt: l25 as u32,
+                                    attempts: l26 as u32,
+                                    created_at: l27 as u64,
+                                    run_at: l28 as u64,
+                                    expires_at: match l29 {
                                         0 => None,
                                         1 => {
                                             let e = {
-                                                let l69 = *arg0
-                                                    .add(104 + 22 * ::core::mem::size_of::<*const u8>())
+                                                let l30 = *arg0
+                                                    .add(56 + 10 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<i64>();
-                                                l69 as u64
+                                                l30 as u64
+                                            };
+                                            Some(e)
+                                        }
+                                        _ => _rt::invalid_enum_discriminant(),
+                                    },
+                                    deadline_at: match l31 {
+                                        0 => None,
+                                        1 => {
+                                            let e = {
+                                                let l32 = *arg0
+                                                    .add(72 + 10 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<i64>();
+                                                l32 as u64
+                                            };
+                                            Some(e)
+                                        }
+                                        _ => _rt::invalid_enum_discriminant(),
+                                    },
+                                    target_host: match l33 {
+                                        0 => None,
+                                        1 => {
+                                            let e = {
+                                                let l34 = *arg0
+                                                    .add(80 + 11 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l35 = *arg0
+                                                    .add(80 + 12 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len36 = l35;
+                                                let bytes36 = _rt::Vec::from_raw_parts(
+                                                    l34.cast(),
+                                                    len36,
+                                                    len36,
+                                                );
+                                                _rt::string_lift(bytes36)
+                                            };
+                                            Some(e)
+                                        }
+                                        _ => _rt::invalid_enum_discriminant(),
+                                    },
+                                    replay_of: match l37 {
+                                        0 => None,
+                                        1 => {
+                                            let e = {
+                                                let l38 = *arg0
+                                                    .add(80 + 14 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l39 = *arg0
+                                                    .add(80 + 15 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len40 = l39;
+                                                let bytes40 = _rt::Vec::from_raw_parts(
+                                                    l38.cast(),
+                                                    len40,
+                                                    len40,
+                                                );
+                                                _rt::string_lift(bytes40)
+                                            };
+                                            Some(e)
+                                        }
+                                        _ => _rt::invalid_enum_discriminant(),
+                                    },
+                                    correlation_key: match l41 {
+                                        0 => None,
+                                        1 => {
+                                            let e = {
+                                                let l42 = *arg0
+                                                    .add(80 + 17 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l43 = *arg0
+                                                    .add(80 + 18 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len44 = l43;
+                                                let bytes44 = _rt::Vec::from_raw_parts(
+                                                    l42.cast(),
+                                                    len44,
+                                                    len44,
+                                                );
+                                                _rt::string_lift(bytes44)
+                                            };
+                                            Some(e)
+                                        }
+                                        _ => _rt::invalid_enum_discriminant(),
+                                    },
+                                    earlier: result65,
+                                },
+                                super::super::super::super::__with_name0::Failure {
+                                    attempt: l66 as u32,
+                                    reason: _rt::string_lift(bytes69),
+                                    message: match l70 {
+                                        0 => None,
+                                        1 => {
+                                            let e = {
+                                                let l71 = *arg0
+                                                    .add(88 + 24 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l72 = *arg0
+                                                    .add(88 + 25 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len73 = l72;
+                                                let bytes73 = _rt::Vec::from_raw_parts(
+                                                    l71.cast(),
+                                                    len73,
+                                                    len73,
+                                                );
+                                                _rt::string_lift(bytes73)
+                                            };
+                                            Some(e)
+                                        }
+                                        _ => _rt::invalid_enum_discriminant(),
+                                    },
+                                    status: match l74 {
+                                        0 => None,
+                                        1 => {
+                                            let e = {
+                                                let l75 = i32::from(
+                                                    *arg0
+                                                        .add(90 + 26 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<u16>(),
+                                                );
+                                                l75 as u16
+                                            };
+                                            Some(e)
+                                        }
+                                        _ => _rt::invalid_enum_discriminant(),
+                                    },
+                                    details: match l76 {
+                                        0 => None,
+                                        1 => {
+                                            let e = {
+                                                let l77 = *arg0
+                                                    .add(88 + 28 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l78 = *arg0
+                                                    .add(88 + 29 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len79 = l78;
+                                                let bytes79 = _rt::Vec::from_raw_parts(
+                                                    l77.cast(),
+                                                    len79,
+                                                    len79,
+                                                );
+                                                _rt::string_lift(bytes79)
+                                            };
+                                            Some(e)
+                                        }
+                                        _ => _rt::invalid_enum_discriminant(),
+                                    },
+                                    started_at: l80 as u64,
+                                    ended_at: l81 as u64,
+                                    not_before: match l82 {
+                                        0 => None,
+                                        1 => {
+                                            let e = {
+                                                let l83 = *arg0
+                                                    .add(112 + 30 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<i64>();
+                                                l83 as u64
                                             };
                                             Some(e)
                                         }
@@ -802,88 +873,140 @@ pub mod exports {
                         };
                         _rt::cabi_dealloc(
                             arg0,
-                            112 + 22 * ::core::mem::size_of::<*const u8>(),
+                            120 + 30 * ::core::mem::size_of::<*const u8>(),
                             8,
                         );
-                        let ptr71 = (&raw mut _RET_AREA.0).cast::<u8>();
-                        match result70 {
+                        let ptr85 = (&raw mut _RET_AREA.0).cast::<u8>();
+                        match result84 {
                             Ok(e) => {
-                                *ptr71.add(0).cast::<u8>() = (0i32) as u8;
+                                *ptr85.add(0).cast::<u8>() = (0i32) as u8;
                                 match e {
                                     Verdict::Retry(e) => {
-                                        *ptr71.add(8).cast::<u8>() = (0i32) as u8;
-                                        let Plan { at: at72, data: data72, priority: priority72 } = e;
-                                        *ptr71.add(16).cast::<i64>() = _rt::as_i64(at72);
-                                        match data72 {
+                                        *ptr85.add(8).cast::<u8>() = (0i32) as u8;
+                                        let Plan {
+                                            at: at86,
+                                            data: data86,
+                                            priority: priority86,
+                                            weight: weight86,
+                                            attempts_left: attempts_left86,
+                                            timeout: timeout86,
+                                        } = e;
+                                        *ptr85.add(16).cast::<i64>() = _rt::as_i64(at86);
+                                        match data86 {
                                             Some(e) => {
-                                                *ptr71.add(24).cast::<u8>() = (1i32) as u8;
-                                                let vec73 = (e.into_bytes()).into_boxed_slice();
-                                                let ptr73 = vec73.as_ptr().cast::<u8>();
-                                                let len73 = vec73.len();
-                                                ::core::mem::forget(vec73);
-                                                *ptr71
+                                                *ptr85.add(24).cast::<u8>() = (1i32) as u8;
+                                                let vec87 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr87 = vec87.as_ptr().cast::<u8>();
+                                                let len87 = vec87.len();
+                                                ::core::mem::forget(vec87);
+                                                *ptr85
                                                     .add(24 + 2 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len73;
-                                                *ptr71
+                                                    .cast::<usize>() = len87;
+                                                *ptr85
                                                     .add(24 + 1 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr73.cast_mut();
+                                                    .cast::<*mut u8>() = ptr87.cast_mut();
                                             }
                                             None => {
-                                                *ptr71.add(24).cast::<u8>() = (0i32) as u8;
+                                                *ptr85.add(24).cast::<u8>() = (0i32) as u8;
                                             }
                                         };
-                                        match priority72 {
+                                        match priority86 {
                                             Some(e) => {
-                                                *ptr71
+                                                *ptr85
                                                     .add(24 + 3 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (1i32) as u8;
-                                                *ptr71
+                                                *ptr85
                                                     .add(28 + 3 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<i32>() = _rt::as_i32(e);
                                             }
                                             None => {
-                                                *ptr71
+                                                *ptr85
                                                     .add(24 + 3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (0i32) as u8;
+                                            }
+                                        };
+                                        match weight86 {
+                                            Some(e) => {
+                                                *ptr85
+                                                    .add(32 + 3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (1i32) as u8;
+                                                *ptr85
+                                                    .add(36 + 3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<i32>() = _rt::as_i32(e);
+                                            }
+                                            None => {
+                                                *ptr85
+                                                    .add(32 + 3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (0i32) as u8;
+                                            }
+                                        };
+                                        match attempts_left86 {
+                                            Some(e) => {
+                                                *ptr85
+                                                    .add(40 + 3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (1i32) as u8;
+                                                *ptr85
+                                                    .add(44 + 3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<i32>() = _rt::as_i32(e);
+                                            }
+                                            None => {
+                                                *ptr85
+                                                    .add(40 + 3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (0i32) as u8;
+                                            }
+                                        };
+                                        match timeout86 {
+                                            Some(e) => {
+                                                *ptr85
+                                                    .add(56 + 2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (1i32) as u8;
+                                                *ptr85
+                                                    .add(64 + 2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<i64>() = _rt::as_i64(e);
+                                            }
+                                            None => {
+                                                *ptr85
+                                                    .add(56 + 2 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (0i32) as u8;
                                             }
                                         };
                                     }
                                     Verdict::GiveUp(e) => {
-                                        *ptr71.add(8).cast::<u8>() = (1i32) as u8;
+                                        *ptr85.add(8).cast::<u8>() = (1i32) as u8;
                                         match e {
                                             Some(e) => {
-                                                *ptr71.add(16).cast::<u8>() = (1i32) as u8;
-                                                let vec74 = (e.into_bytes()).into_boxed_slice();
-                                                let ptr74 = vec74.as_ptr().cast::<u8>();
-                                                let len74 = vec74.len();
-                                                ::core::mem::forget(vec74);
-                                                *ptr71
+                                                *ptr85.add(16).cast::<u8>() = (1i32) as u8;
+                                                let vec88 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr88 = vec88.as_ptr().cast::<u8>();
+                                                let len88 = vec88.len();
+                                                ::core::mem::forget(vec88);
+                                                *ptr85
                                                     .add(16 + 2 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len74;
-                                                *ptr71
+                                                    .cast::<usize>() = len88;
+                                                *ptr85
                                                     .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr74.cast_mut();
+                                                    .cast::<*mut u8>() = ptr88.cast_mut();
                                             }
                                             None => {
-                                                *ptr71.add(16).cast::<u8>() = (0i32) as u8;
+                                                *ptr85.add(16).cast::<u8>() = (0i32) as u8;
                                             }
                                         };
                                     }
                                 }
                             }
                             Err(e) => {
-                                *ptr71.add(0).cast::<u8>() = (1i32) as u8;
-                                let vec75 = (e.into_bytes()).into_boxed_slice();
-                                let ptr75 = vec75.as_ptr().cast::<u8>();
-                                let len75 = vec75.len();
-                                ::core::mem::forget(vec75);
-                                *ptr71
+                                *ptr85.add(0).cast::<u8>() = (1i32) as u8;
+                                let vec89 = (e.into_bytes()).into_boxed_slice();
+                                let ptr89 = vec89.as_ptr().cast::<u8>();
+                                let len89 = vec89.len();
+                                ::core::mem::forget(vec89);
+                                *ptr85
                                     .add(8 + 1 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>() = len75;
-                                *ptr71.add(8).cast::<*mut u8>() = ptr75.cast_mut();
+                                    .cast::<usize>() = len89;
+                                *ptr85.add(8).cast::<*mut u8>() = ptr89.cast_mut();
                             }
                         };
-                        ptr71
+                        ptr85
                     }
                 }
                 #[doc(hidden)]
@@ -946,56 +1069,58 @@ pub mod exports {
                     /// job type or a job accepts the configuration.
                     #[allow(async_fn_in_trait)]
                     fn check_config(config: _rt::String) -> _rt::Vec<Problem>;
-                    /// Decides what follows a failure. The server does not call it if the worker reported
-                    /// `retryable: false`, or if no attempts are left. After an error, the built-in backoff
-                    /// decides. At most 2000 bytes of the error are kept.
+                    /// Decides what follows the failure of an attempt of `failed`. The server does not call it if
+                    /// the worker reported `retryable: false`, if no attempts are left, or after the reasons
+                    /// `outcome_unknown` and `deadline`, which no attempt follows. After an error, the built-in
+                    /// backoff decides. At most 2000 bytes of the error are kept.
                     #[allow(async_fn_in_trait)]
                     fn on_failure(
                         ctx: Context,
-                        failed: FailedJob,
+                        failed: Job,
+                        last: Failure,
                     ) -> Result<Verdict, _rt::String>;
                 }
                 #[doc(hidden)]
                 #[macro_export]
-                macro_rules! __export_tidegate_plugin_retry_0_1_0_cabi {
+                macro_rules! __export_tidegate_plugin_retry_0_2_0_cabi {
                     ($ty:ident with_types_in $($path_to_types:tt)*) => {
                         const _ : () = { #[unsafe (export_name =
-                        "tidegate:plugin/retry@0.1.0#describe")] unsafe extern "C" fn
+                        "tidegate:plugin/retry@0.2.0#describe")] unsafe extern "C" fn
                         export_describe() -> * mut u8 { unsafe { $($path_to_types)*::
                         _export_describe_cabi::<$ty > () } } #[unsafe (export_name =
-                        "cabi_post_tidegate:plugin/retry@0.1.0#describe")] unsafe extern
+                        "cabi_post_tidegate:plugin/retry@0.2.0#describe")] unsafe extern
                         "C" fn _post_return_describe(arg0 : * mut u8,) { unsafe {
                         $($path_to_types)*:: __post_return_describe::<$ty > (arg0) } }
                         #[unsafe (export_name =
-                        "tidegate:plugin/retry@0.1.0#check-config")] unsafe extern "C" fn
+                        "tidegate:plugin/retry@0.2.0#check-config")] unsafe extern "C" fn
                         export_check_config(arg0 : * mut u8, arg1 : usize,) -> * mut u8 {
                         unsafe { $($path_to_types)*:: _export_check_config_cabi::<$ty >
                         (arg0, arg1) } } #[unsafe (export_name =
-                        "cabi_post_tidegate:plugin/retry@0.1.0#check-config")] unsafe
+                        "cabi_post_tidegate:plugin/retry@0.2.0#check-config")] unsafe
                         extern "C" fn _post_return_check_config(arg0 : * mut u8,) {
                         unsafe { $($path_to_types)*:: __post_return_check_config::<$ty >
                         (arg0) } } #[unsafe (export_name =
-                        "tidegate:plugin/retry@0.1.0#on-failure")] unsafe extern "C" fn
+                        "tidegate:plugin/retry@0.2.0#on-failure")] unsafe extern "C" fn
                         export_on_failure(arg0 : * mut u8,) -> * mut u8 { unsafe {
                         $($path_to_types)*:: _export_on_failure_cabi::<$ty > (arg0) } }
                         #[unsafe (export_name =
-                        "cabi_post_tidegate:plugin/retry@0.1.0#on-failure")] unsafe
+                        "cabi_post_tidegate:plugin/retry@0.2.0#on-failure")] unsafe
                         extern "C" fn _post_return_on_failure(arg0 : * mut u8,) { unsafe
                         { $($path_to_types)*:: __post_return_on_failure::<$ty > (arg0) }
                         } };
                     };
                 }
                 #[doc(hidden)]
-                pub use __export_tidegate_plugin_retry_0_1_0_cabi;
+                pub use __export_tidegate_plugin_retry_0_2_0_cabi;
                 #[repr(align(8))]
                 struct _RetArea(
                     [::core::mem::MaybeUninit<
                         u8,
-                    >; 24 + 6 * ::core::mem::size_of::<*const u8>()],
+                    >; 72 + 2 * ::core::mem::size_of::<*const u8>()],
                 );
                 static mut _RET_AREA: _RetArea = _RetArea(
-                    [::core::mem::MaybeUninit::uninit(); 24
-                        + 6 * ::core::mem::size_of::<*const u8>()],
+                    [::core::mem::MaybeUninit::uninit(); 72
+                        + 2 * ::core::mem::size_of::<*const u8>()],
                 );
             }
         }
@@ -1005,7 +1130,6 @@ pub mod exports {
 mod _rt {
     #![allow(dead_code, unused_imports, clippy::all)]
     pub use alloc_crate::string::String;
-    pub use alloc_crate::vec::Vec;
     #[cfg(target_arch = "wasm32")]
     pub fn run_ctors_once() {
         ::tidegate_plugin::rt::run_ctors_once();
@@ -1079,6 +1203,7 @@ mod _rt {
             alloc::dealloc(ptr, layout);
         }
     }
+    pub use alloc_crate::vec::Vec;
     pub unsafe fn string_lift(bytes: Vec<u8>) -> String {
         if cfg!(debug_assertions) {
             String::from_utf8(bytes).unwrap()
@@ -1144,41 +1269,52 @@ macro_rules! __export_retry_strategy_impl {
     };
     ($ty:ident with_types_in $($path_to_types_root:tt)*) => {
         $($path_to_types_root)*::
-        exports::tidegate::plugin::retry::__export_tidegate_plugin_retry_0_1_0_cabi!($ty
+        exports::tidegate::plugin::retry::__export_tidegate_plugin_retry_0_2_0_cabi!($ty
         with_types_in $($path_to_types_root)*:: exports::tidegate::plugin::retry); const
         _ : () = { #[rustfmt::skip] #[cfg(target_arch = "wasm32")] #[unsafe (link_section
         =
-        "component-type:wit-bindgen:0.60.0:tidegate:plugin@0.1.0:retry-strategy:imports and exports")]
+        "component-type:wit-bindgen:0.60.0:tidegate:plugin@0.2.0:retry-strategy:imports and exports")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 1230] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 1724] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xc9\x08\x01A\x02\x01\
-A\x0d\x01B\x04\x01m\x04\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\
-\x01@\x02\x05level\x01\x07messages\x01\0\x04\0\x05write\x01\x02\x03\0\x19tidegat\
-e:plugin/log@0.1.0\x05\0\x01B\x03\x01ks\x01@\x01\x02ids\0\0\x04\0\x04data\x01\x01\
-\x03\0\x1atidegate:plugin/jobs@0.1.0\x05\x01\x01B\x10\x01w\x04\0\x09timestamp\x03\
-\0\0\x01r\x04\x05queues\x03now\x01\x04seedw\x06configs\x04\0\x07context\x03\0\x02\
-\x01r\x02\x04names\x05values\x04\0\x09attribute\x03\0\x04\x01p\x05\x01k\x01\x01r\
-\x0b\x02ids\x08job-types\x08priorityz\x06weighty\x0aattributes\x06\x07attempty\x08\
-attemptsy\x0acreated-at\x01\x06run-at\x01\x0aexpires-at\x07\x0bdeadline-at\x07\x04\
-\0\x03job\x03\0\x08\x01ks\x01ps\x01r\x07\x05abouts\x0dconfig-schema\x0a\x0dstate\
--versiony\x08group-by\x0b\x12needs-running-jobs\x7f\x0aneeds-data\x7f\x0bneeds-e\
-nded\x7f\x04\0\x0bdescription\x03\0\x0c\x01r\x02\x04paths\x07messages\x04\0\x07p\
-roblem\x03\0\x0e\x03\0\x1btidegate:plugin/types@0.1.0\x05\x02\x02\x03\0\x02\x07c\
-ontext\x02\x03\0\x02\x03job\x02\x03\0\x02\x09timestamp\x02\x03\0\x02\x0bdescript\
-ion\x02\x03\0\x02\x07problem\x01B\x1f\x02\x03\x02\x01\x03\x04\0\x07context\x03\0\
-\0\x02\x03\x02\x01\x04\x04\0\x03job\x03\0\x02\x02\x03\x02\x01\x05\x04\0\x09times\
-tamp\x03\0\x04\x02\x03\x02\x01\x06\x04\0\x0bdescription\x03\0\x06\x02\x03\x02\x01\
-\x07\x04\0\x07problem\x03\0\x08\x01ks\x01k{\x01r\x07\x07attempty\x06reasons\x07m\
-essage\x0a\x06status\x0b\x07details\x0a\x0astarted-at\x05\x08ended-at\x05\x04\0\x07\
-failure\x03\0\x0c\x01p\x0d\x01k\x05\x01r\x04\x03job\x03\x04last\x0d\x07earlier\x0e\
-\x0anot-before\x0f\x04\0\x0afailed-job\x03\0\x10\x01kz\x01r\x03\x02at\x05\x04dat\
-a\x0a\x08priority\x12\x04\0\x04plan\x03\0\x13\x01q\x02\x05retry\x01\x14\0\x07giv\
-e-up\x01\x0a\0\x04\0\x07verdict\x03\0\x15\x01@\0\0\x07\x04\0\x08describe\x01\x17\
-\x01p\x09\x01@\x01\x06configs\0\x18\x04\0\x0ccheck-config\x01\x19\x01j\x01\x16\x01\
-s\x01@\x02\x03ctx\x01\x06failed\x11\0\x1a\x04\0\x0aon-failure\x01\x1b\x04\0\x1bt\
-idegate:plugin/retry@0.1.0\x05\x08\x04\0$tidegate:plugin/retry-strategy@0.1.0\x04\
-\0\x0b\x14\x01\0\x0eretry-strategy\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xb7\x0c\x01A\x02\x01\
+A\x14\x01B\x14\x01w\x04\0\x09timestamp\x03\0\0\x01r\x04\x05queues\x03now\x01\x04\
+seedw\x06configs\x04\0\x07context\x03\0\x02\x01r\x02\x04names\x05values\x04\0\x09\
+attribute\x03\0\x04\x01ks\x01k{\x01k\x01\x01r\x08\x07attempty\x06reasons\x07mess\
+age\x06\x06status\x07\x07details\x06\x0astarted-at\x01\x08ended-at\x01\x0anot-be\
+fore\x08\x04\0\x07failure\x03\0\x09\x01p\x05\x01p\x0a\x01r\x0f\x02ids\x08job-typ\
+es\x08priorityz\x06weighty\x0aattributes\x0b\x07attempty\x08attemptsy\x0acreated\
+-at\x01\x06run-at\x01\x0aexpires-at\x08\x0bdeadline-at\x08\x0btarget-host\x06\x09\
+replay-of\x06\x0fcorrelation-key\x06\x07earlier\x0c\x04\0\x03job\x03\0\x0d\x01ps\
+\x01r\x08\x05abouts\x0dconfig-schema\x06\x0dstate-versiony\x08group-by\x0f\x12ne\
+eds-running-jobs\x7f\x0aneeds-data\x7f\x0bneeds-ended\x7f\x0dneeds-earlier\x7f\x04\
+\0\x0bdescription\x03\0\x10\x01r\x02\x04paths\x07messages\x04\0\x07problem\x03\0\
+\x12\x03\0\x1btidegate:plugin/types@0.2.0\x05\0\x02\x03\0\0\x09timestamp\x01B\x0e\
+\x02\x03\x02\x01\x01\x04\0\x09timestamp\x03\0\0\x01r\x07\x04yearz\x05month}\x03d\
+ay}\x04hour}\x06minute}\x06second}\x0bmillisecond{\x04\0\x0alocal-time\x03\0\x02\
+\x01r\x03\x04time\x03\x07weekday}\x06offsetz\x04\0\x05shown\x03\0\x04\x01@\0\0\x01\
+\x04\0\x03now\x01\x06\x01j\x01\x05\x01s\x01@\x02\x04zones\x02at\x01\0\x07\x04\0\x05\
+local\x01\x08\x01j\x01\x01\x01s\x01@\x02\x04zones\x04time\x03\0\x09\x04\0\x07ins\
+tant\x01\x0a\x03\0\x1btidegate:plugin/clock@0.2.0\x05\x02\x01B\x04\x01m\x04\x05d\
+ebug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\x01@\x02\x05level\x01\x07me\
+ssages\x01\0\x04\0\x05write\x01\x02\x03\0\x19tidegate:plugin/log@0.2.0\x05\x03\x01\
+B\x04\x01@\x03\x04names\x05labels\x06amountu\x01\0\x04\0\x03add\x01\0\x01@\x03\x04\
+names\x05labels\x05valueu\x01\0\x04\0\x03set\x01\x01\x03\0\x1dtidegate:plugin/me\
+trics@0.2.0\x05\x04\x01B\x02\x01@\0\0w\x04\0\x04next\x01\0\x03\0\x1ctidegate:plu\
+gin/random@0.2.0\x05\x05\x01B\x03\x01ks\x01@\x01\x02ids\0\0\x04\0\x04data\x01\x01\
+\x03\0\x1atidegate:plugin/jobs@0.2.0\x05\x06\x02\x03\0\0\x07context\x02\x03\0\0\x03\
+job\x02\x03\0\0\x07failure\x02\x03\0\0\x0bdescription\x02\x03\0\0\x07problem\x01\
+B\x1c\x02\x03\x02\x01\x07\x04\0\x07context\x03\0\0\x02\x03\x02\x01\x08\x04\0\x03\
+job\x03\0\x02\x02\x03\x02\x01\x09\x04\0\x07failure\x03\0\x04\x02\x03\x02\x01\x01\
+\x04\0\x09timestamp\x03\0\x06\x02\x03\x02\x01\x0a\x04\0\x0bdescription\x03\0\x08\
+\x02\x03\x02\x01\x0b\x04\0\x07problem\x03\0\x0a\x01ks\x01kz\x01ky\x01kw\x01r\x06\
+\x02at\x07\x04data\x0c\x08priority\x0d\x06weight\x0e\x0dattempts-left\x0e\x07tim\
+eout\x0f\x04\0\x04plan\x03\0\x10\x01q\x02\x05retry\x01\x11\0\x07give-up\x01\x0c\0\
+\x04\0\x07verdict\x03\0\x12\x01@\0\0\x09\x04\0\x08describe\x01\x14\x01p\x0b\x01@\
+\x01\x06configs\0\x15\x04\0\x0ccheck-config\x01\x16\x01j\x01\x13\x01s\x01@\x03\x03\
+ctx\x01\x06failed\x03\x04last\x05\0\x17\x04\0\x0aon-failure\x01\x18\x04\0\x1btid\
+egate:plugin/retry@0.2.0\x05\x0c\x04\0$tidegate:plugin/retry-strategy@0.2.0\x04\0\
+\x0b\x14\x01\0\x0eretry-strategy\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\
 \x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
         };
     };
@@ -1188,27 +1324,40 @@ pub use __export_retry_strategy_impl as __export_retry_world;
 #[rustfmt::skip]
 #[cfg(target_arch = "wasm32")]
 #[unsafe(
-    link_section = "component-type:wit-bindgen:0.60.0:tidegate:plugin@0.1.0:retry-strategy-with-all-of-its-exports-removed:encoded world"
+    link_section = "component-type:wit-bindgen:0.60.0:tidegate:plugin@0.2.0:retry-strategy-with-all-of-its-exports-removed:encoded world"
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 799] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xfa\x04\x01A\x02\x01\
-A\x06\x01B\x04\x01m\x04\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\
-\x01@\x02\x05level\x01\x07messages\x01\0\x04\0\x05write\x01\x02\x03\0\x19tidegat\
-e:plugin/log@0.1.0\x05\0\x01B\x03\x01ks\x01@\x01\x02ids\0\0\x04\0\x04data\x01\x01\
-\x03\0\x1atidegate:plugin/jobs@0.1.0\x05\x01\x01B\x10\x01w\x04\0\x09timestamp\x03\
-\0\0\x01r\x04\x05queues\x03now\x01\x04seedw\x06configs\x04\0\x07context\x03\0\x02\
-\x01r\x02\x04names\x05values\x04\0\x09attribute\x03\0\x04\x01p\x05\x01k\x01\x01r\
-\x0b\x02ids\x08job-types\x08priorityz\x06weighty\x0aattributes\x06\x07attempty\x08\
-attemptsy\x0acreated-at\x01\x06run-at\x01\x0aexpires-at\x07\x0bdeadline-at\x07\x04\
-\0\x03job\x03\0\x08\x01ks\x01ps\x01r\x07\x05abouts\x0dconfig-schema\x0a\x0dstate\
--versiony\x08group-by\x0b\x12needs-running-jobs\x7f\x0aneeds-data\x7f\x0bneeds-e\
-nded\x7f\x04\0\x0bdescription\x03\0\x0c\x01r\x02\x04paths\x07messages\x04\0\x07p\
-roblem\x03\0\x0e\x03\0\x1btidegate:plugin/types@0.1.0\x05\x02\x04\0Dtidegate:plu\
-gin/retry-strategy-with-all-of-its-exports-removed@0.1.0\x04\0\x0b4\x01\0.retry-\
-strategy-with-all-of-its-exports-removed\x03\0\0\0G\x09producers\x01\x0cprocesse\
-d-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 1374] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xb9\x09\x01A\x02\x01\
+A\x0d\x01B\x14\x01w\x04\0\x09timestamp\x03\0\0\x01r\x04\x05queues\x03now\x01\x04\
+seedw\x06configs\x04\0\x07context\x03\0\x02\x01r\x02\x04names\x05values\x04\0\x09\
+attribute\x03\0\x04\x01ks\x01k{\x01k\x01\x01r\x08\x07attempty\x06reasons\x07mess\
+age\x06\x06status\x07\x07details\x06\x0astarted-at\x01\x08ended-at\x01\x0anot-be\
+fore\x08\x04\0\x07failure\x03\0\x09\x01p\x05\x01p\x0a\x01r\x0f\x02ids\x08job-typ\
+es\x08priorityz\x06weighty\x0aattributes\x0b\x07attempty\x08attemptsy\x0acreated\
+-at\x01\x06run-at\x01\x0aexpires-at\x08\x0bdeadline-at\x08\x0btarget-host\x06\x09\
+replay-of\x06\x0fcorrelation-key\x06\x07earlier\x0c\x04\0\x03job\x03\0\x0d\x01ps\
+\x01r\x08\x05abouts\x0dconfig-schema\x06\x0dstate-versiony\x08group-by\x0f\x12ne\
+eds-running-jobs\x7f\x0aneeds-data\x7f\x0bneeds-ended\x7f\x0dneeds-earlier\x7f\x04\
+\0\x0bdescription\x03\0\x10\x01r\x02\x04paths\x07messages\x04\0\x07problem\x03\0\
+\x12\x03\0\x1btidegate:plugin/types@0.2.0\x05\0\x02\x03\0\0\x09timestamp\x01B\x0e\
+\x02\x03\x02\x01\x01\x04\0\x09timestamp\x03\0\0\x01r\x07\x04yearz\x05month}\x03d\
+ay}\x04hour}\x06minute}\x06second}\x0bmillisecond{\x04\0\x0alocal-time\x03\0\x02\
+\x01r\x03\x04time\x03\x07weekday}\x06offsetz\x04\0\x05shown\x03\0\x04\x01@\0\0\x01\
+\x04\0\x03now\x01\x06\x01j\x01\x05\x01s\x01@\x02\x04zones\x02at\x01\0\x07\x04\0\x05\
+local\x01\x08\x01j\x01\x01\x01s\x01@\x02\x04zones\x04time\x03\0\x09\x04\0\x07ins\
+tant\x01\x0a\x03\0\x1btidegate:plugin/clock@0.2.0\x05\x02\x01B\x04\x01m\x04\x05d\
+ebug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\x01@\x02\x05level\x01\x07me\
+ssages\x01\0\x04\0\x05write\x01\x02\x03\0\x19tidegate:plugin/log@0.2.0\x05\x03\x01\
+B\x04\x01@\x03\x04names\x05labels\x06amountu\x01\0\x04\0\x03add\x01\0\x01@\x03\x04\
+names\x05labels\x05valueu\x01\0\x04\0\x03set\x01\x01\x03\0\x1dtidegate:plugin/me\
+trics@0.2.0\x05\x04\x01B\x02\x01@\0\0w\x04\0\x04next\x01\0\x03\0\x1ctidegate:plu\
+gin/random@0.2.0\x05\x05\x01B\x03\x01ks\x01@\x01\x02ids\0\0\x04\0\x04data\x01\x01\
+\x03\0\x1atidegate:plugin/jobs@0.2.0\x05\x06\x04\0Dtidegate:plugin/retry-strateg\
+y-with-all-of-its-exports-removed@0.2.0\x04\0\x0b4\x01\0.retry-strategy-with-all\
+-of-its-exports-removed\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-c\
+omponent\x070.254.2\x10wit-bindgen-rust\x060.60.0";
 #[inline(never)]
 #[doc(hidden)]
 pub fn __link_custom_section_describing_imports() {

@@ -10,327 +10,6 @@
 #[allow(dead_code, clippy::all)]
 pub mod tidegate {
     pub mod plugin {
-        /// The log, for the plugin's author: `tidegate plugin logs` shows it. The server keeps at most 100
-        /// lines and 16 KiB of each call, and at most 4 KiB of a line.
-        #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
-        pub mod log {
-            #[used]
-            #[doc(hidden)]
-            static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
-            #[repr(u8)]
-            #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
-            pub enum Level {
-                Debug,
-                Info,
-                Warn,
-                Error,
-            }
-            impl ::core::fmt::Debug for Level {
-                fn fmt(
-                    &self,
-                    f: &mut ::core::fmt::Formatter<'_>,
-                ) -> ::core::fmt::Result {
-                    match self {
-                        Level::Debug => f.debug_tuple("Level::Debug").finish(),
-                        Level::Info => f.debug_tuple("Level::Info").finish(),
-                        Level::Warn => f.debug_tuple("Level::Warn").finish(),
-                        Level::Error => f.debug_tuple("Level::Error").finish(),
-                    }
-                }
-            }
-            impl Level {
-                #[doc(hidden)]
-                pub unsafe fn _lift(val: u8) -> Level {
-                    if !cfg!(debug_assertions) {
-                        return unsafe { ::core::mem::transmute(val) };
-                    }
-                    match val {
-                        0 => Level::Debug,
-                        1 => Level::Info,
-                        2 => Level::Warn,
-                        3 => Level::Error,
-                        _ => panic!("invalid enum discriminant"),
-                    }
-                }
-            }
-            #[allow(unused_unsafe, clippy::all)]
-            #[allow(async_fn_in_trait)]
-            pub fn write(level: Level, message: &str) -> () {
-                unsafe {
-                    let vec0 = message;
-                    let ptr0 = vec0.as_ptr().cast::<u8>();
-                    let len0 = vec0.len();
-                    #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "tidegate:plugin/log@0.1.0")]
-                    unsafe extern "C" {
-                        #[link_name = "write"]
-                        fn wit_import1(_: i32, _: *mut u8, _: usize);
-                    }
-                    #[cfg(not(target_arch = "wasm32"))]
-                    unsafe extern "C" fn wit_import1(_: i32, _: *mut u8, _: usize) {
-                        unreachable!()
-                    }
-                    wit_import1(level.clone() as i32, ptr0.cast_mut(), len0);
-                }
-            }
-        }
-        /// The state of a throttler. Each queue has its own. The changes of a call are committed together
-        /// with its decisions, and only if the call succeeds. At most 64 keys of 128 bytes, and 16 KiB in
-        /// all keys and values.
-        #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
-        pub mod state {
-            #[used]
-            #[doc(hidden)]
-            static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
-            use super::super::super::_rt;
-            #[repr(u8)]
-            #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
-            pub enum StateError {
-                /// The key has more than 128 bytes.
-                KeyTooLong,
-                /// The state would have more than 64 keys or 16 KiB.
-                Full,
-            }
-            impl StateError {
-                pub fn name(&self) -> &'static str {
-                    match self {
-                        StateError::KeyTooLong => "key-too-long",
-                        StateError::Full => "full",
-                    }
-                }
-                pub fn message(&self) -> &'static str {
-                    match self {
-                        StateError::KeyTooLong => "The key has more than 128 bytes.",
-                        StateError::Full => {
-                            "The state would have more than 64 keys or 16 KiB."
-                        }
-                    }
-                }
-            }
-            impl ::core::fmt::Debug for StateError {
-                fn fmt(
-                    &self,
-                    f: &mut ::core::fmt::Formatter<'_>,
-                ) -> ::core::fmt::Result {
-                    f.debug_struct("StateError")
-                        .field("code", &(*self as i32))
-                        .field("name", &self.name())
-                        .field("message", &self.message())
-                        .finish()
-                }
-            }
-            impl ::core::fmt::Display for StateError {
-                fn fmt(
-                    &self,
-                    f: &mut ::core::fmt::Formatter<'_>,
-                ) -> ::core::fmt::Result {
-                    write!(f, "{} (error {})", self.name(), * self as i32)
-                }
-            }
-            impl ::core::error::Error for StateError {}
-            impl StateError {
-                #[doc(hidden)]
-                pub unsafe fn _lift(val: u8) -> StateError {
-                    if !cfg!(debug_assertions) {
-                        return unsafe { ::core::mem::transmute(val) };
-                    }
-                    match val {
-                        0 => StateError::KeyTooLong,
-                        1 => StateError::Full,
-                        _ => panic!("invalid enum discriminant"),
-                    }
-                }
-            }
-            #[allow(unused_unsafe, clippy::all)]
-            #[allow(async_fn_in_trait)]
-            pub fn get(key: &str) -> Option<_rt::String> {
-                unsafe {
-                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
-                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
-                    struct RetArea(
-                        [::core::mem::MaybeUninit<
-                            u8,
-                        >; 3 * ::core::mem::size_of::<*const u8>()],
-                    );
-                    let mut ret_area = RetArea(
-                        [::core::mem::MaybeUninit::uninit(); 3
-                            * ::core::mem::size_of::<*const u8>()],
-                    );
-                    let vec0 = key;
-                    let ptr0 = vec0.as_ptr().cast::<u8>();
-                    let len0 = vec0.len();
-                    let ptr1 = ret_area.0.as_mut_ptr().cast::<u8>();
-                    #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "tidegate:plugin/state@0.1.0")]
-                    unsafe extern "C" {
-                        #[link_name = "get"]
-                        fn wit_import2(_: *mut u8, _: usize, _: *mut u8);
-                    }
-                    #[cfg(not(target_arch = "wasm32"))]
-                    unsafe extern "C" fn wit_import2(_: *mut u8, _: usize, _: *mut u8) {
-                        unreachable!()
-                    }
-                    wit_import2(ptr0.cast_mut(), len0, ptr1);
-                    let l3 = i32::from(*ptr1.add(0).cast::<u8>());
-                    let result7 = match l3 {
-                        0 => None,
-                        1 => {
-                            let e = {
-                                let l4 = *ptr1
-                                    .add(::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>();
-                                let l5 = *ptr1
-                                    .add(2 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>();
-                                let len6 = l5;
-                                let bytes6 = _rt::Vec::from_raw_parts(
-                                    l4.cast(),
-                                    len6,
-                                    len6,
-                                );
-                                _rt::string_lift(bytes6)
-                            };
-                            Some(e)
-                        }
-                        _ => _rt::invalid_enum_discriminant(),
-                    };
-                    result7
-                }
-            }
-            #[allow(unused_unsafe, clippy::all)]
-            #[allow(async_fn_in_trait)]
-            pub fn set(key: &str, value: &str) -> Result<(), StateError> {
-                unsafe {
-                    #[repr(align(1))]
-                    struct RetArea([::core::mem::MaybeUninit<u8>; 2]);
-                    let mut ret_area = RetArea([::core::mem::MaybeUninit::uninit(); 2]);
-                    let vec0 = key;
-                    let ptr0 = vec0.as_ptr().cast::<u8>();
-                    let len0 = vec0.len();
-                    let vec1 = value;
-                    let ptr1 = vec1.as_ptr().cast::<u8>();
-                    let len1 = vec1.len();
-                    let ptr2 = ret_area.0.as_mut_ptr().cast::<u8>();
-                    #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "tidegate:plugin/state@0.1.0")]
-                    unsafe extern "C" {
-                        #[link_name = "set"]
-                        fn wit_import3(
-                            _: *mut u8,
-                            _: usize,
-                            _: *mut u8,
-                            _: usize,
-                            _: *mut u8,
-                        );
-                    }
-                    #[cfg(not(target_arch = "wasm32"))]
-                    unsafe extern "C" fn wit_import3(
-                        _: *mut u8,
-                        _: usize,
-                        _: *mut u8,
-                        _: usize,
-                        _: *mut u8,
-                    ) {
-                        unreachable!()
-                    }
-                    wit_import3(ptr0.cast_mut(), len0, ptr1.cast_mut(), len1, ptr2);
-                    let l4 = i32::from(*ptr2.add(0).cast::<u8>());
-                    let result6 = match l4 {
-                        0 => {
-                            let e = ();
-                            Ok(e)
-                        }
-                        1 => {
-                            let e = {
-                                let l5 = i32::from(*ptr2.add(1).cast::<u8>());
-                                StateError::_lift(l5 as u8)
-                            };
-                            Err(e)
-                        }
-                        _ => _rt::invalid_enum_discriminant(),
-                    };
-                    result6
-                }
-            }
-            #[allow(unused_unsafe, clippy::all)]
-            #[allow(async_fn_in_trait)]
-            pub fn delete(key: &str) -> () {
-                unsafe {
-                    let vec0 = key;
-                    let ptr0 = vec0.as_ptr().cast::<u8>();
-                    let len0 = vec0.len();
-                    #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "tidegate:plugin/state@0.1.0")]
-                    unsafe extern "C" {
-                        #[link_name = "delete"]
-                        fn wit_import1(_: *mut u8, _: usize);
-                    }
-                    #[cfg(not(target_arch = "wasm32"))]
-                    unsafe extern "C" fn wit_import1(_: *mut u8, _: usize) {
-                        unreachable!()
-                    }
-                    wit_import1(ptr0.cast_mut(), len0);
-                }
-            }
-            #[allow(unused_unsafe, clippy::all)]
-            /// All keys, sorted.
-            #[allow(async_fn_in_trait)]
-            pub fn keys() -> _rt::Vec<_rt::String> {
-                unsafe {
-                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
-                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
-                    struct RetArea(
-                        [::core::mem::MaybeUninit<
-                            u8,
-                        >; 2 * ::core::mem::size_of::<*const u8>()],
-                    );
-                    let mut ret_area = RetArea(
-                        [::core::mem::MaybeUninit::uninit(); 2
-                            * ::core::mem::size_of::<*const u8>()],
-                    );
-                    let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
-                    #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "tidegate:plugin/state@0.1.0")]
-                    unsafe extern "C" {
-                        #[link_name = "keys"]
-                        fn wit_import1(_: *mut u8);
-                    }
-                    #[cfg(not(target_arch = "wasm32"))]
-                    unsafe extern "C" fn wit_import1(_: *mut u8) {
-                        unreachable!()
-                    }
-                    wit_import1(ptr0);
-                    let l2 = *ptr0.add(0).cast::<*mut u8>();
-                    let l3 = *ptr0
-                        .add(::core::mem::size_of::<*const u8>())
-                        .cast::<usize>();
-                    let base7 = l2;
-                    let len7 = l3;
-                    let mut result7 = _rt::Vec::with_capacity(len7);
-                    for i in 0..len7 {
-                        let base = base7
-                            .add(i * (2 * ::core::mem::size_of::<*const u8>()));
-                        let e7 = {
-                            let l4 = *base.add(0).cast::<*mut u8>();
-                            let l5 = *base
-                                .add(::core::mem::size_of::<*const u8>())
-                                .cast::<usize>();
-                            let len6 = l5;
-                            let bytes6 = _rt::Vec::from_raw_parts(l4.cast(), len6, len6);
-                            _rt::string_lift(bytes6)
-                        };
-                        result7.push(e7);
-                    }
-                    _rt::cabi_dealloc(
-                        base7,
-                        len7 * (2 * ::core::mem::size_of::<*const u8>()),
-                        ::core::mem::size_of::<*const u8>(),
-                    );
-                    let result8 = result7;
-                    result8
-                }
-            }
-        }
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod types {
             #[used]
@@ -383,6 +62,40 @@ pub mod tidegate {
                         .finish()
                 }
             }
+            /// An attempt that failed.
+            #[derive(Clone, PartialEq)]
+            pub struct Failure {
+                /// The number of the attempt, from 1.
+                pub attempt: u32,
+                /// `failed`, `timeout`, `lease_expired`, `connection_lost` or `not_delivered`.
+                pub reason: _rt::String,
+                pub message: Option<_rt::String>,
+                /// The HTTP status of the target's response, if there was one.
+                pub status: Option<u16>,
+                /// The details that the worker reported, as JSON text.
+                pub details: Option<_rt::String>,
+                pub started_at: Timestamp,
+                pub ended_at: Timestamp,
+                /// The earliest next attempt that the worker or the target requested (`Retry-After`).
+                pub not_before: Option<Timestamp>,
+            }
+            impl ::core::fmt::Debug for Failure {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("Failure")
+                        .field("attempt", &self.attempt)
+                        .field("reason", &self.reason)
+                        .field("message", &self.message)
+                        .field("status", &self.status)
+                        .field("details", &self.details)
+                        .field("started-at", &self.started_at)
+                        .field("ended-at", &self.ended_at)
+                        .field("not-before", &self.not_before)
+                        .finish()
+                }
+            }
             #[derive(Clone, PartialEq)]
             pub struct Job {
                 pub id: _rt::String,
@@ -406,6 +119,16 @@ pub mod tidegate {
                 pub expires_at: Option<Timestamp>,
                 /// The job ends `failed` at this time if it has not ended before.
                 pub deadline_at: Option<Timestamp>,
+                /// The host of the URL of its type's target, in lower case. None if the type has no such
+                /// target: workers lease its jobs, or the server's default target receives them.
+                pub target_host: Option<_rt::String>,
+                /// The id of the job that this one runs again.
+                pub replay_of: Option<_rt::String>,
+                /// The key by which a later event or request finds the job.
+                pub correlation_key: Option<_rt::String>,
+                /// The failed attempts before `attempt`, oldest first: the latest 50. Empty for a throttler
+                /// without `description.needs-earlier`.
+                pub earlier: _rt::Vec<Failure>,
             }
             impl ::core::fmt::Debug for Job {
                 fn fmt(
@@ -424,6 +147,10 @@ pub mod tidegate {
                         .field("run-at", &self.run_at)
                         .field("expires-at", &self.expires_at)
                         .field("deadline-at", &self.deadline_at)
+                        .field("target-host", &self.target_host)
+                        .field("replay-of", &self.replay_of)
+                        .field("correlation-key", &self.correlation_key)
+                        .field("earlier", &self.earlier)
                         .finish()
                 }
             }
@@ -450,6 +177,8 @@ pub mod tidegate {
                 /// Whether it reads `round.ended`. The queue then also calls it when attempts ended and
                 /// there are no candidates.
                 pub needs_ended: bool,
+                /// Whether it reads `job.earlier`. A retry strategy always receives it.
+                pub needs_earlier: bool,
             }
             impl ::core::fmt::Debug for Description {
                 fn fmt(
@@ -464,6 +193,7 @@ pub mod tidegate {
                         .field("needs-running-jobs", &self.needs_running_jobs)
                         .field("needs-data", &self.needs_data)
                         .field("needs-ended", &self.needs_ended)
+                        .field("needs-earlier", &self.needs_earlier)
                         .finish()
                 }
             }
@@ -485,6 +215,792 @@ pub mod tidegate {
                         .field("path", &self.path)
                         .field("message", &self.message)
                         .finish()
+                }
+            }
+        }
+        /// The clock. It does not advance during a call.
+        #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
+        pub mod clock {
+            #[used]
+            #[doc(hidden)]
+            static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
+            use super::super::super::_rt;
+            pub type Timestamp = super::super::super::tidegate::plugin::types::Timestamp;
+            /// A date and a time of day, as a calendar and a clock on a wall show them.
+            #[repr(C)]
+            #[derive(Clone, Copy, PartialEq)]
+            pub struct LocalTime {
+                pub year: i32,
+                /// 1 to 12.
+                pub month: u8,
+                /// 1 to 31.
+                pub day: u8,
+                pub hour: u8,
+                pub minute: u8,
+                pub second: u8,
+                /// 0 to 999.
+                pub millisecond: u16,
+            }
+            impl ::core::fmt::Debug for LocalTime {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("LocalTime")
+                        .field("year", &self.year)
+                        .field("month", &self.month)
+                        .field("day", &self.day)
+                        .field("hour", &self.hour)
+                        .field("minute", &self.minute)
+                        .field("second", &self.second)
+                        .field("millisecond", &self.millisecond)
+                        .finish()
+                }
+            }
+            /// What a time zone shows at an instant.
+            #[repr(C)]
+            #[derive(Clone, Copy, PartialEq)]
+            pub struct Shown {
+                pub time: LocalTime,
+                /// 1 is Monday, 7 is Sunday.
+                pub weekday: u8,
+                /// How far local time is ahead of UTC, in seconds.
+                pub offset: i32,
+            }
+            impl ::core::fmt::Debug for Shown {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("Shown")
+                        .field("time", &self.time)
+                        .field("weekday", &self.weekday)
+                        .field("offset", &self.offset)
+                        .finish()
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// The time of the decision: `context.now`. 0 in `describe` and `check-config`.
+            #[allow(async_fn_in_trait)]
+            pub fn now() -> Timestamp {
+                unsafe {
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "tidegate:plugin/clock@0.2.0")]
+                    unsafe extern "C" {
+                        #[link_name = "now"]
+                        fn wit_import0() -> i64;
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import0() -> i64 {
+                        unreachable!()
+                    }
+                    let ret = wit_import0();
+                    ret as u64
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// Local time in `zone`, a name of the IANA time zone database such as `Europe/Berlin`. The
+            /// error names what is wrong with an argument.
+            #[allow(async_fn_in_trait)]
+            pub fn local(zone: &str, at: Timestamp) -> Result<Shown, _rt::String> {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 16 + 2 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 16
+                            + 2 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let vec0 = zone;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let ptr1 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "tidegate:plugin/clock@0.2.0")]
+                    unsafe extern "C" {
+                        #[link_name = "local"]
+                        fn wit_import2(_: *mut u8, _: usize, _: i64, _: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import2(
+                        _: *mut u8,
+                        _: usize,
+                        _: i64,
+                        _: *mut u8,
+                    ) {
+                        unreachable!()
+                    }
+                    wit_import2(ptr0.cast_mut(), len0, _rt::as_i64(at), ptr1);
+                    let l3 = i32::from(*ptr1.add(0).cast::<u8>());
+                    let result16 = match l3 {
+                        0 => {
+                            let e = {
+                                let l4 = *ptr1
+                                    .add(::core::mem::size_of::<*const u8>())
+                                    .cast::<i32>();
+                                let l5 = i32::from(
+                                    *ptr1
+                                        .add(4 + 1 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l6 = i32::from(
+                                    *ptr1
+                                        .add(5 + 1 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l7 = i32::from(
+                                    *ptr1
+                                        .add(6 + 1 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l8 = i32::from(
+                                    *ptr1
+                                        .add(7 + 1 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l9 = i32::from(
+                                    *ptr1
+                                        .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l10 = i32::from(
+                                    *ptr1
+                                        .add(10 + 1 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u16>(),
+                                );
+                                let l11 = i32::from(
+                                    *ptr1
+                                        .add(12 + 1 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l12 = *ptr1
+                                    .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i32>();
+                                Shown {
+                                    time: LocalTime {
+                                        year: l4,
+                                        month: l5 as u8,
+                                        day: l6 as u8,
+                                        hour: l7 as u8,
+                                        minute: l8 as u8,
+                                        second: l9 as u8,
+                                        millisecond: l10 as u16,
+                                    },
+                                    weekday: l11 as u8,
+                                    offset: l12,
+                                }
+                            };
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l13 = *ptr1
+                                    .add(::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l14 = *ptr1
+                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len15 = l14;
+                                let bytes15 = _rt::Vec::from_raw_parts(
+                                    l13.cast(),
+                                    len15,
+                                    len15,
+                                );
+                                _rt::string_lift(bytes15)
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result16
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// The instant at which `zone` shows `time`. If it shows it twice, the first one. If it skips
+            /// it, the instant of the change. The error names what is wrong with an argument.
+            #[allow(async_fn_in_trait)]
+            pub fn instant(
+                zone: &str,
+                time: LocalTime,
+            ) -> Result<Timestamp, _rt::String> {
+                unsafe {
+                    #[repr(align(8))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 8 + 2 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 8
+                            + 2 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let vec0 = zone;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let LocalTime {
+                        year: year1,
+                        month: month1,
+                        day: day1,
+                        hour: hour1,
+                        minute: minute1,
+                        second: second1,
+                        millisecond: millisecond1,
+                    } = time;
+                    let ptr2 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "tidegate:plugin/clock@0.2.0")]
+                    unsafe extern "C" {
+                        #[link_name = "instant"]
+                        fn wit_import3(
+                            _: *mut u8,
+                            _: usize,
+                            _: i32,
+                            _: i32,
+                            _: i32,
+                            _: i32,
+                            _: i32,
+                            _: i32,
+                            _: i32,
+                            _: *mut u8,
+                        );
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import3(
+                        _: *mut u8,
+                        _: usize,
+                        _: i32,
+                        _: i32,
+                        _: i32,
+                        _: i32,
+                        _: i32,
+                        _: i32,
+                        _: i32,
+                        _: *mut u8,
+                    ) {
+                        unreachable!()
+                    }
+                    wit_import3(
+                        ptr0.cast_mut(),
+                        len0,
+                        _rt::as_i32(year1),
+                        _rt::as_i32(month1),
+                        _rt::as_i32(day1),
+                        _rt::as_i32(hour1),
+                        _rt::as_i32(minute1),
+                        _rt::as_i32(second1),
+                        _rt::as_i32(millisecond1),
+                        ptr2,
+                    );
+                    let l4 = i32::from(*ptr2.add(0).cast::<u8>());
+                    let result9 = match l4 {
+                        0 => {
+                            let e = {
+                                let l5 = *ptr2.add(8).cast::<i64>();
+                                l5 as u64
+                            };
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l6 = *ptr2.add(8).cast::<*mut u8>();
+                                let l7 = *ptr2
+                                    .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len8 = l7;
+                                let bytes8 = _rt::Vec::from_raw_parts(
+                                    l6.cast(),
+                                    len8,
+                                    len8,
+                                );
+                                _rt::string_lift(bytes8)
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result9
+                }
+            }
+        }
+        /// The log, for the plugin's author: `tidegate plugin logs` shows it. The server keeps at most 100
+        /// lines and 16 KiB of each call, and at most 4 KiB of a line.
+        #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
+        pub mod log {
+            #[used]
+            #[doc(hidden)]
+            static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
+            #[repr(u8)]
+            #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
+            pub enum Level {
+                Debug,
+                Info,
+                Warn,
+                Error,
+            }
+            impl ::core::fmt::Debug for Level {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    match self {
+                        Level::Debug => f.debug_tuple("Level::Debug").finish(),
+                        Level::Info => f.debug_tuple("Level::Info").finish(),
+                        Level::Warn => f.debug_tuple("Level::Warn").finish(),
+                        Level::Error => f.debug_tuple("Level::Error").finish(),
+                    }
+                }
+            }
+            impl Level {
+                #[doc(hidden)]
+                pub unsafe fn _lift(val: u8) -> Level {
+                    if !cfg!(debug_assertions) {
+                        return unsafe { ::core::mem::transmute(val) };
+                    }
+                    match val {
+                        0 => Level::Debug,
+                        1 => Level::Info,
+                        2 => Level::Warn,
+                        3 => Level::Error,
+                        _ => panic!("invalid enum discriminant"),
+                    }
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            #[allow(async_fn_in_trait)]
+            pub fn write(level: Level, message: &str) -> () {
+                unsafe {
+                    let vec0 = message;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "tidegate:plugin/log@0.2.0")]
+                    unsafe extern "C" {
+                        #[link_name = "write"]
+                        fn wit_import1(_: i32, _: *mut u8, _: usize);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import1(_: i32, _: *mut u8, _: usize) {
+                        unreachable!()
+                    }
+                    wit_import1(level.clone() as i32, ptr0.cast_mut(), len0);
+                }
+            }
+        }
+        /// Metrics of the plugin's own, for operators. `GET /metrics` has them as
+        /// `tidegate_plugin_counter_total` and `tidegate_plugin_gauge`, with the labels `plugin`, `queue`,
+        /// `name` and `label`. Only calls with an effect count: no shadow, no explanation, no simulation, no
+        /// call with a fault.
+        ///
+        /// A name has 1 to 64 bytes of `a-z`, `0-9` and `_`, a label at most 64 bytes. A process keeps at
+        /// most 100 series of each plugin, and a call has at most 1000 changes. What exceeds a bound, and
+        /// what is not a finite number, is left out: the server counts it in
+        /// `tidegate_plugin_metrics_dropped_total`.
+        #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
+        pub mod metrics {
+            #[used]
+            #[doc(hidden)]
+            static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
+            use super::super::super::_rt;
+            #[allow(unused_unsafe, clippy::all)]
+            /// Adds to a counter. A negative amount is left out.
+            #[allow(async_fn_in_trait)]
+            pub fn add(name: &str, label: &str, amount: f64) -> () {
+                unsafe {
+                    let vec0 = name;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let vec1 = label;
+                    let ptr1 = vec1.as_ptr().cast::<u8>();
+                    let len1 = vec1.len();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "tidegate:plugin/metrics@0.2.0")]
+                    unsafe extern "C" {
+                        #[link_name = "add"]
+                        fn wit_import2(
+                            _: *mut u8,
+                            _: usize,
+                            _: *mut u8,
+                            _: usize,
+                            _: f64,
+                        );
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import2(
+                        _: *mut u8,
+                        _: usize,
+                        _: *mut u8,
+                        _: usize,
+                        _: f64,
+                    ) {
+                        unreachable!()
+                    }
+                    wit_import2(
+                        ptr0.cast_mut(),
+                        len0,
+                        ptr1.cast_mut(),
+                        len1,
+                        _rt::as_f64(&amount),
+                    );
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// Sets a gauge.
+            #[allow(async_fn_in_trait)]
+            pub fn set(name: &str, label: &str, value: f64) -> () {
+                unsafe {
+                    let vec0 = name;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let vec1 = label;
+                    let ptr1 = vec1.as_ptr().cast::<u8>();
+                    let len1 = vec1.len();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "tidegate:plugin/metrics@0.2.0")]
+                    unsafe extern "C" {
+                        #[link_name = "set"]
+                        fn wit_import2(
+                            _: *mut u8,
+                            _: usize,
+                            _: *mut u8,
+                            _: usize,
+                            _: f64,
+                        );
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import2(
+                        _: *mut u8,
+                        _: usize,
+                        _: *mut u8,
+                        _: usize,
+                        _: f64,
+                    ) {
+                        unreachable!()
+                    }
+                    wit_import2(
+                        ptr0.cast_mut(),
+                        len0,
+                        ptr1.cast_mut(),
+                        len1,
+                        _rt::as_f64(&value),
+                    );
+                }
+            }
+        }
+        /// Random numbers, which a repetition of the call gets again.
+        #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
+        pub mod random {
+            #[used]
+            #[doc(hidden)]
+            static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
+            #[allow(unused_unsafe, clippy::all)]
+            /// The next number of a sequence that begins with the seed of the call. Not for secrets.
+            #[allow(async_fn_in_trait)]
+            pub fn next() -> u64 {
+                unsafe {
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "tidegate:plugin/random@0.2.0")]
+                    unsafe extern "C" {
+                        #[link_name = "next"]
+                        fn wit_import0() -> i64;
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import0() -> i64 {
+                        unreachable!()
+                    }
+                    let ret = wit_import0();
+                    ret as u64
+                }
+            }
+        }
+        /// The state of a throttler. Each queue has its own. The changes of a call are committed together
+        /// with its decisions, and only if the call succeeds. At most 256 KiB in all keys and values, where
+        /// each key counts 32 bytes more. The server stores the state in pages of about 4 KiB, and a tick
+        /// writes the pages that changed.
+        #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
+        pub mod state {
+            #[used]
+            #[doc(hidden)]
+            static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
+            use super::super::super::_rt;
+            pub type Timestamp = super::super::super::tidegate::plugin::types::Timestamp;
+            #[repr(u8)]
+            #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
+            pub enum StateError {
+                /// The key is empty, or has more than 128 bytes.
+                InvalidKey,
+                /// The value has more than 16 KiB.
+                ValueTooLong,
+                /// The state would have more than 256 KiB.
+                Full,
+            }
+            impl StateError {
+                pub fn name(&self) -> &'static str {
+                    match self {
+                        StateError::InvalidKey => "invalid-key",
+                        StateError::ValueTooLong => "value-too-long",
+                        StateError::Full => "full",
+                    }
+                }
+                pub fn message(&self) -> &'static str {
+                    match self {
+                        StateError::InvalidKey => {
+                            "The key is empty, or has more than 128 bytes."
+                        }
+                        StateError::ValueTooLong => "The value has more than 16 KiB.",
+                        StateError::Full => "The state would have more than 256 KiB.",
+                    }
+                }
+            }
+            impl ::core::fmt::Debug for StateError {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("StateError")
+                        .field("code", &(*self as i32))
+                        .field("name", &self.name())
+                        .field("message", &self.message())
+                        .finish()
+                }
+            }
+            impl ::core::fmt::Display for StateError {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    write!(f, "{} (error {})", self.name(), * self as i32)
+                }
+            }
+            impl ::core::error::Error for StateError {}
+            impl StateError {
+                #[doc(hidden)]
+                pub unsafe fn _lift(val: u8) -> StateError {
+                    if !cfg!(debug_assertions) {
+                        return unsafe { ::core::mem::transmute(val) };
+                    }
+                    match val {
+                        0 => StateError::InvalidKey,
+                        1 => StateError::ValueTooLong,
+                        2 => StateError::Full,
+                        _ => panic!("invalid enum discriminant"),
+                    }
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            #[allow(async_fn_in_trait)]
+            pub fn get(key: &str) -> Option<_rt::String> {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 3 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 3
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let vec0 = key;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let ptr1 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "tidegate:plugin/state@0.2.0")]
+                    unsafe extern "C" {
+                        #[link_name = "get"]
+                        fn wit_import2(_: *mut u8, _: usize, _: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import2(_: *mut u8, _: usize, _: *mut u8) {
+                        unreachable!()
+                    }
+                    wit_import2(ptr0.cast_mut(), len0, ptr1);
+                    let l3 = i32::from(*ptr1.add(0).cast::<u8>());
+                    let result7 = match l3 {
+                        0 => None,
+                        1 => {
+                            let e = {
+                                let l4 = *ptr1
+                                    .add(::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l5 = *ptr1
+                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len6 = l5;
+                                let bytes6 = _rt::Vec::from_raw_parts(
+                                    l4.cast(),
+                                    len6,
+                                    len6,
+                                );
+                                _rt::string_lift(bytes6)
+                            };
+                            Some(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result7
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// Sets a value. From `expires-at` on it counts as deleted.
+            #[allow(async_fn_in_trait)]
+            pub fn set(
+                key: &str,
+                value: &str,
+                expires_at: Option<Timestamp>,
+            ) -> Result<(), StateError> {
+                unsafe {
+                    #[repr(align(1))]
+                    struct RetArea([::core::mem::MaybeUninit<u8>; 2]);
+                    let mut ret_area = RetArea([::core::mem::MaybeUninit::uninit(); 2]);
+                    let vec0 = key;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let vec1 = value;
+                    let ptr1 = vec1.as_ptr().cast::<u8>();
+                    let len1 = vec1.len();
+                    let (result2_0, result2_1) = match expires_at {
+                        Some(e) => (1i32, _rt::as_i64(e)),
+                        None => (0i32, 0i64),
+                    };
+                    let ptr3 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "tidegate:plugin/state@0.2.0")]
+                    unsafe extern "C" {
+                        #[link_name = "set"]
+                        fn wit_import4(
+                            _: *mut u8,
+                            _: usize,
+                            _: *mut u8,
+                            _: usize,
+                            _: i32,
+                            _: i64,
+                            _: *mut u8,
+                        );
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import4(
+                        _: *mut u8,
+                        _: usize,
+                        _: *mut u8,
+                        _: usize,
+                        _: i32,
+                        _: i64,
+                        _: *mut u8,
+                    ) {
+                        unreachable!()
+                    }
+                    wit_import4(
+                        ptr0.cast_mut(),
+                        len0,
+                        ptr1.cast_mut(),
+                        len1,
+                        result2_0,
+                        result2_1,
+                        ptr3,
+                    );
+                    let l5 = i32::from(*ptr3.add(0).cast::<u8>());
+                    let result7 = match l5 {
+                        0 => {
+                            let e = ();
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l6 = i32::from(*ptr3.add(1).cast::<u8>());
+                                StateError::_lift(l6 as u8)
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result7
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            #[allow(async_fn_in_trait)]
+            pub fn delete(key: &str) -> () {
+                unsafe {
+                    let vec0 = key;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "tidegate:plugin/state@0.2.0")]
+                    unsafe extern "C" {
+                        #[link_name = "delete"]
+                        fn wit_import1(_: *mut u8, _: usize);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import1(_: *mut u8, _: usize) {
+                        unreachable!()
+                    }
+                    wit_import1(ptr0.cast_mut(), len0);
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// The keys that begin with `prefix`, sorted.
+            #[allow(async_fn_in_trait)]
+            pub fn keys(prefix: &str) -> _rt::Vec<_rt::String> {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 2 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 2
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let vec0 = prefix;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let ptr1 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "tidegate:plugin/state@0.2.0")]
+                    unsafe extern "C" {
+                        #[link_name = "keys"]
+                        fn wit_import2(_: *mut u8, _: usize, _: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import2(_: *mut u8, _: usize, _: *mut u8) {
+                        unreachable!()
+                    }
+                    wit_import2(ptr0.cast_mut(), len0, ptr1);
+                    let l3 = *ptr1.add(0).cast::<*mut u8>();
+                    let l4 = *ptr1
+                        .add(::core::mem::size_of::<*const u8>())
+                        .cast::<usize>();
+                    let base8 = l3;
+                    let len8 = l4;
+                    let mut result8 = _rt::Vec::with_capacity(len8);
+                    for i in 0..len8 {
+                        let base = base8
+                            .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                        let e8 = {
+                            let l5 = *base.add(0).cast::<*mut u8>();
+                            let l6 = *base
+                                .add(::core::mem::size_of::<*const u8>())
+                                .cast::<usize>();
+                            let len7 = l6;
+                            let bytes7 = _rt::Vec::from_raw_parts(l5.cast(), len7, len7);
+                            _rt::string_lift(bytes7)
+                        };
+                        result8.push(e8);
+                    }
+                    _rt::cabi_dealloc(
+                        base8,
+                        len8 * (2 * ::core::mem::size_of::<*const u8>()),
+                        ::core::mem::size_of::<*const u8>(),
+                    );
+                    let result9 = result8;
+                    result9
                 }
             }
         }
@@ -576,7 +1092,7 @@ pub mod tidegate {
             pub fn count() -> u32 {
                 unsafe {
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "tidegate:plugin/running@0.1.0")]
+                    #[link(wasm_import_module = "tidegate:plugin/running@0.2.0")]
                     unsafe extern "C" {
                         #[link_name = "count"]
                         fn wit_import0() -> i32;
@@ -595,7 +1111,7 @@ pub mod tidegate {
             pub fn weight() -> u64 {
                 unsafe {
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "tidegate:plugin/running@0.1.0")]
+                    #[link(wasm_import_module = "tidegate:plugin/running@0.2.0")]
                     unsafe extern "C" {
                         #[link_name = "weight"]
                         fn wit_import0() -> i64;
@@ -637,7 +1153,7 @@ pub mod tidegate {
                     };
                     let ptr2 = ret_area.0.as_mut_ptr().cast::<u8>();
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "tidegate:plugin/running@0.1.0")]
+                    #[link(wasm_import_module = "tidegate:plugin/running@0.2.0")]
                     unsafe extern "C" {
                         #[link_name = "groups"]
                         fn wit_import3(_: i32, _: *mut u8, _: usize, _: *mut u8);
@@ -722,7 +1238,7 @@ pub mod tidegate {
                     let len2 = vec2.len();
                     let ptr3 = ret_area.0.as_mut_ptr().cast::<u8>();
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "tidegate:plugin/running@0.1.0")]
+                    #[link(wasm_import_module = "tidegate:plugin/running@0.2.0")]
                     unsafe extern "C" {
                         #[link_name = "in-group"]
                         fn wit_import4(
@@ -792,7 +1308,7 @@ pub mod tidegate {
                     );
                     let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "tidegate:plugin/running@0.1.0")]
+                    #[link(wasm_import_module = "tidegate:plugin/running@0.2.0")]
                     unsafe extern "C" {
                         #[link_name = "page"]
                         fn wit_import1(_: i32, _: i32, _: *mut u8);
@@ -943,7 +1459,7 @@ pub mod tidegate {
                     let len0 = vec0.len();
                     let ptr1 = ret_area.0.as_mut_ptr().cast::<u8>();
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "tidegate:plugin/jobs@0.1.0")]
+                    #[link(wasm_import_module = "tidegate:plugin/jobs@0.2.0")]
                     unsafe extern "C" {
                         #[link_name = "data"]
                         fn wit_import2(_: *mut u8, _: usize, _: *mut u8);
@@ -1005,16 +1521,29 @@ pub mod exports {
                 pub struct Ended {
                     pub id: _rt::String,
                     pub job_type: _rt::String,
+                    pub priority: i32,
+                    /// The capacity units that the job took.
+                    pub weight: u32,
                     pub attributes: _rt::Vec<Attribute>,
+                    pub target_host: Option<_rt::String>,
                     pub attempt: u32,
+                    pub started_at: Timestamp,
+                    pub ended_at: Timestamp,
                     /// False for an attempt that failed or was cancelled.
                     pub succeeded: bool,
                     /// Why the attempt failed: `failed`, `timeout`, `lease_expired`, `connection_lost`,
                     /// `not_delivered`, `outcome_unknown` (it may have run, and may not run twice) or
-                    /// `deadline`. None if it was cancelled.
+                    /// `deadline`. For an attempt that a worker handed back: `released` or `snoozed`. None if
+                    /// it was cancelled.
                     pub reason: Option<_rt::String>,
+                    pub message: Option<_rt::String>,
                     /// The HTTP status of the target's response, if there was one.
                     pub status: Option<u16>,
+                    /// The details that the worker reported, as JSON text. The details of one call have at most
+                    /// 1 MiB: None for the attempts behind.
+                    pub details: Option<_rt::String>,
+                    /// The earliest next attempt that the worker or the target requested (`Retry-After`).
+                    pub not_before: Option<Timestamp>,
                 }
                 impl ::core::fmt::Debug for Ended {
                     fn fmt(
@@ -1024,11 +1553,19 @@ pub mod exports {
                         f.debug_struct("Ended")
                             .field("id", &self.id)
                             .field("job-type", &self.job_type)
+                            .field("priority", &self.priority)
+                            .field("weight", &self.weight)
                             .field("attributes", &self.attributes)
+                            .field("target-host", &self.target_host)
                             .field("attempt", &self.attempt)
+                            .field("started-at", &self.started_at)
+                            .field("ended-at", &self.ended_at)
                             .field("succeeded", &self.succeeded)
                             .field("reason", &self.reason)
+                            .field("message", &self.message)
                             .field("status", &self.status)
+                            .field("details", &self.details)
+                            .field("not-before", &self.not_before)
                             .finish()
                     }
                 }
@@ -1137,6 +1674,7 @@ pub mod exports {
                             needs_running_jobs: needs_running_jobs2,
                             needs_data: needs_data2,
                             needs_ended: needs_ended2,
+                            needs_earlier: needs_earlier2,
                         } = result0;
                         let vec3 = (about2.into_bytes()).into_boxed_slice();
                         let ptr3 = vec3.as_ptr().cast::<u8>();
@@ -1217,6 +1755,12 @@ pub mod exports {
                         *ptr1
                             .add(2 + 8 * ::core::mem::size_of::<*const u8>())
                             .cast::<u8>() = (match needs_ended2 {
+                            true => 1,
+                            false => 0,
+                        }) as u8;
+                        *ptr1
+                            .add(3 + 8 * ::core::mem::size_of::<*const u8>())
+                            .cast::<u8>() = (match needs_earlier2 {
                             true => 1,
                             false => 0,
                         }) as u8;
@@ -1393,7 +1937,7 @@ pub mod exports {
                 ) -> *mut u8 {
                     unsafe {
                         #[cfg(target_arch = "wasm32")] _rt::run_ctors_once();
-                        let result52 = {
+                        let result103 = {
                             let len0 = arg1;
                             let bytes0 = _rt::Vec::from_raw_parts(
                                 arg0.cast(),
@@ -1406,13 +1950,13 @@ pub mod exports {
                                 len1,
                                 len1,
                             );
-                            let base25 = arg9;
-                            let len25 = arg10;
-                            let mut result25 = _rt::Vec::with_capacity(len25);
-                            for i in 0..len25 {
-                                let base = base25
-                                    .add(i * (8 + 10 * ::core::mem::size_of::<*const u8>()));
-                                let e25 = {
+                            let base43 = arg9;
+                            let len43 = arg10;
+                            let mut result43 = _rt::Vec::with_capacity(len43);
+                            for i in 0..len43 {
+                                let base = base43
+                                    .add(i * (48 + 20 * ::core::mem::size_of::<*const u8>()));
+                                let e43 = {
                                     let l2 = *base.add(0).cast::<*mut u8>();
                                     let l3 = *base
                                         .add(::core::mem::size_of::<*const u8>())
@@ -1437,76 +1981,108 @@ pub mod exports {
                                     );
                                     let l8 = *base
                                         .add(4 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<*mut u8>();
+                                        .cast::<i32>();
                                     let l9 = *base
-                                        .add(5 * ::core::mem::size_of::<*const u8>())
+                                        .add(4 + 4 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<i32>();
+                                    let l10 = *base
+                                        .add(8 + 4 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<*mut u8>();
+                                    let l11 = *base
+                                        .add(8 + 5 * ::core::mem::size_of::<*const u8>())
                                         .cast::<usize>();
-                                    let base16 = l8;
-                                    let len16 = l9;
-                                    let mut result16 = _rt::Vec::with_capacity(len16);
-                                    for i in 0..len16 {
-                                        let base = base16
+                                    let base18 = l10;
+                                    let len18 = l11;
+                                    let mut result18 = _rt::Vec::with_capacity(len18);
+                                    for i in 0..len18 {
+                                        let base = base18
                                             .add(i * (4 * ::core::mem::size_of::<*const u8>()));
-                                        let e16 = {
-                                            let l10 = *base.add(0).cast::<*mut u8>();
-                                            let l11 = *base
+                                        let e18 = {
+                                            let l12 = *base.add(0).cast::<*mut u8>();
+                                            let l13 = *base
                                                 .add(::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len12 = l11;
-                                            let bytes12 = _rt::Vec::from_raw_parts(
-                                                l10.cast(),
-                                                len12,
-                                                len12,
+                                            let len14 = l13;
+                                            let bytes14 = _rt::Vec::from_raw_parts(
+                                                l12.cast(),
+                                                len14,
+                                                len14,
                                             );
-                                            let l13 = *base
+                                            let l15 = *base
                                                 .add(2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<*mut u8>();
-                                            let l14 = *base
+                                            let l16 = *base
                                                 .add(3 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len15 = l14;
-                                            let bytes15 = _rt::Vec::from_raw_parts(
-                                                l13.cast(),
-                                                len15,
-                                                len15,
+                                            let len17 = l16;
+                                            let bytes17 = _rt::Vec::from_raw_parts(
+                                                l15.cast(),
+                                                len17,
+                                                len17,
                                             );
                                             super::super::super::super::tidegate::plugin::types::Attribute {
-                                                name: _rt::string_lift(bytes12),
-                                                value: _rt::string_lift(bytes15),
+                                                name: _rt::string_lift(bytes14),
+                                                value: _rt::string_lift(bytes17),
                                             }
                                         };
-                                        result16.push(e16);
+                                        result18.push(e18);
                                     }
                                     _rt::cabi_dealloc(
-                                        base16,
-                                        len16 * (4 * ::core::mem::size_of::<*const u8>()),
+                                        base18,
+                                        len18 * (4 * ::core::mem::size_of::<*const u8>()),
                                         ::core::mem::size_of::<*const u8>(),
-                                    );
-                                    let l17 = *base
-                                        .add(6 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<i32>();
-                                    let l18 = i32::from(
-                                        *base
-                                            .add(4 + 6 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<u8>(),
                                     );
                                     let l19 = i32::from(
                                         *base
                                             .add(8 + 6 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>(),
                                     );
-                                    let l23 = i32::from(
+                                    let l23 = *base
+                                        .add(8 + 9 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<i32>();
+                                    let l24 = *base
+                                        .add(8 + 10 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<i64>();
+                                    let l25 = *base
+                                        .add(16 + 10 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<i64>();
+                                    let l26 = i32::from(
                                         *base
-                                            .add(8 + 9 * ::core::mem::size_of::<*const u8>())
+                                            .add(24 + 10 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<u8>(),
+                                    );
+                                    let l27 = i32::from(
+                                        *base
+                                            .add(24 + 11 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<u8>(),
+                                    );
+                                    let l31 = i32::from(
+                                        *base
+                                            .add(24 + 14 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<u8>(),
+                                    );
+                                    let l35 = i32::from(
+                                        *base
+                                            .add(24 + 17 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<u8>(),
+                                    );
+                                    let l37 = i32::from(
+                                        *base
+                                            .add(24 + 18 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<u8>(),
+                                    );
+                                    let l41 = i32::from(
+                                        *base
+                                            .add(32 + 20 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>(),
                                     );
                                     Ended {
                                         id: _rt::string_lift(bytes4),
                                         job_type: _rt::string_lift(bytes7),
-                                        attributes: result16,
-                                        attempt: l17 as u32,
-                                        succeeded: _rt::bool_lift(l18 as u8),
-                                        reason: match l19 {
+                                        priority: l8,
+                                        weight: l9 as u32,
+                                        attributes: result18,
+                                        target_host: match l19 {
                                             0 => None,
                                             1 => {
                                                 let e = {
@@ -1528,16 +2104,99 @@ pub mod exports {
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        status: match l23 {
+                                        attempt: l23 as u32,
+                                        started_at: l24 as u64,
+                                        ended_at: l25 as u64,
+                                        succeeded: _rt::bool_lift(l26 as u8),
+                                        reason: match l27 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l24 = i32::from(
+                                                    let l28 = *base
+                                                        .add(24 + 12 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<*mut u8>();
+                                                    let l29 = *base
+                                                        .add(24 + 13 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>();
+                                                    let len30 = l29;
+                                                    let bytes30 = _rt::Vec::from_raw_parts(
+                                                        l28.cast(),
+                                                        len30,
+                                                        len30,
+                                                    );
+                                                    _rt::string_lift(bytes30)
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        message: match l31 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l32 = *base
+                                                        .add(24 + 15 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<*mut u8>();
+                                                    let l33 = *base
+                                                        .add(24 + 16 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>();
+                                                    let len34 = l33;
+                                                    let bytes34 = _rt::Vec::from_raw_parts(
+                                                        l32.cast(),
+                                                        len34,
+                                                        len34,
+                                                    );
+                                                    _rt::string_lift(bytes34)
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        status: match l35 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l36 = i32::from(
                                                         *base
-                                                            .add(10 + 9 * ::core::mem::size_of::<*const u8>())
+                                                            .add(26 + 17 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u16>(),
                                                     );
-                                                    l24 as u16
+                                                    l36 as u16
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        details: match l37 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l38 = *base
+                                                        .add(24 + 19 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<*mut u8>();
+                                                    let l39 = *base
+                                                        .add(24 + 20 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>();
+                                                    let len40 = l39;
+                                                    let bytes40 = _rt::Vec::from_raw_parts(
+                                                        l38.cast(),
+                                                        len40,
+                                                        len40,
+                                                    );
+                                                    _rt::string_lift(bytes40)
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        not_before: match l41 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l42 = *base
+                                                        .add(40 + 20 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<i64>();
+                                                    l42 as u64
                                                 };
                                                 Some(e)
                                             }
@@ -1545,160 +2204,380 @@ pub mod exports {
                                         },
                                     }
                                 };
-                                result25.push(e25);
+                                result43.push(e43);
                             }
                             _rt::cabi_dealloc(
-                                base25,
-                                len25 * (8 + 10 * ::core::mem::size_of::<*const u8>()),
-                                ::core::mem::size_of::<*const u8>(),
+                                base43,
+                                len43 * (48 + 20 * ::core::mem::size_of::<*const u8>()),
+                                8,
                             );
-                            let base51 = arg11;
-                            let len51 = arg12;
-                            let mut result51 = _rt::Vec::with_capacity(len51);
-                            for i in 0..len51 {
-                                let base = base51
-                                    .add(i * (64 + 6 * ::core::mem::size_of::<*const u8>()));
-                                let e51 = {
-                                    let l26 = *base.add(0).cast::<*mut u8>();
-                                    let l27 = *base
+                            let base102 = arg11;
+                            let len102 = arg12;
+                            let mut result102 = _rt::Vec::with_capacity(len102);
+                            for i in 0..len102 {
+                                let base = base102
+                                    .add(i * (72 + 16 * ::core::mem::size_of::<*const u8>()));
+                                let e102 = {
+                                    let l44 = *base.add(0).cast::<*mut u8>();
+                                    let l45 = *base
                                         .add(::core::mem::size_of::<*const u8>())
                                         .cast::<usize>();
-                                    let len28 = l27;
-                                    let bytes28 = _rt::Vec::from_raw_parts(
-                                        l26.cast(),
-                                        len28,
-                                        len28,
+                                    let len46 = l45;
+                                    let bytes46 = _rt::Vec::from_raw_parts(
+                                        l44.cast(),
+                                        len46,
+                                        len46,
                                     );
-                                    let l29 = *base
+                                    let l47 = *base
                                         .add(2 * ::core::mem::size_of::<*const u8>())
                                         .cast::<*mut u8>();
-                                    let l30 = *base
+                                    let l48 = *base
                                         .add(3 * ::core::mem::size_of::<*const u8>())
                                         .cast::<usize>();
-                                    let len31 = l30;
-                                    let bytes31 = _rt::Vec::from_raw_parts(
-                                        l29.cast(),
-                                        len31,
-                                        len31,
+                                    let len49 = l48;
+                                    let bytes49 = _rt::Vec::from_raw_parts(
+                                        l47.cast(),
+                                        len49,
+                                        len49,
                                     );
-                                    let l32 = *base
+                                    let l50 = *base
                                         .add(4 * ::core::mem::size_of::<*const u8>())
                                         .cast::<i32>();
-                                    let l33 = *base
+                                    let l51 = *base
                                         .add(4 + 4 * ::core::mem::size_of::<*const u8>())
                                         .cast::<i32>();
-                                    let l34 = *base
+                                    let l52 = *base
                                         .add(8 + 4 * ::core::mem::size_of::<*const u8>())
                                         .cast::<*mut u8>();
-                                    let l35 = *base
+                                    let l53 = *base
                                         .add(8 + 5 * ::core::mem::size_of::<*const u8>())
                                         .cast::<usize>();
-                                    let base42 = l34;
-                                    let len42 = l35;
-                                    let mut result42 = _rt::Vec::with_capacity(len42);
-                                    for i in 0..len42 {
-                                        let base = base42
+                                    let base60 = l52;
+                                    let len60 = l53;
+                                    let mut result60 = _rt::Vec::with_capacity(len60);
+                                    for i in 0..len60 {
+                                        let base = base60
                                             .add(i * (4 * ::core::mem::size_of::<*const u8>()));
-                                        let e42 = {
-                                            let l36 = *base.add(0).cast::<*mut u8>();
-                                            let l37 = *base
+                                        let e60 = {
+                                            let l54 = *base.add(0).cast::<*mut u8>();
+                                            let l55 = *base
                                                 .add(::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len38 = l37;
-                                            let bytes38 = _rt::Vec::from_raw_parts(
-                                                l36.cast(),
-                                                len38,
-                                                len38,
+                                            let len56 = l55;
+                                            let bytes56 = _rt::Vec::from_raw_parts(
+                                                l54.cast(),
+                                                len56,
+                                                len56,
                                             );
-                                            let l39 = *base
+                                            let l57 = *base
                                                 .add(2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<*mut u8>();
-                                            let l40 = *base
+                                            let l58 = *base
                                                 .add(3 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len41 = l40;
-                                            let bytes41 = _rt::Vec::from_raw_parts(
-                                                l39.cast(),
-                                                len41,
-                                                len41,
+                                            let len59 = l58;
+                                            let bytes59 = _rt::Vec::from_raw_parts(
+                                                l57.cast(),
+                                                len59,
+                                                len59,
                                             );
                                             super::super::super::super::tidegate::plugin::types::Attribute {
-                                                name: _rt::string_lift(bytes38),
-                                                value: _rt::string_lift(bytes41),
+                                                name: _rt::string_lift(bytes56),
+                                                value: _rt::string_lift(bytes59),
                                             }
                                         };
-                                        result42.push(e42);
+                                        result60.push(e60);
                                     }
                                     _rt::cabi_dealloc(
-                                        base42,
-                                        len42 * (4 * ::core::mem::size_of::<*const u8>()),
+                                        base60,
+                                        len60 * (4 * ::core::mem::size_of::<*const u8>()),
                                         ::core::mem::size_of::<*const u8>(),
                                     );
-                                    let l43 = *base
+                                    let l61 = *base
                                         .add(8 + 6 * ::core::mem::size_of::<*const u8>())
                                         .cast::<i32>();
-                                    let l44 = *base
+                                    let l62 = *base
                                         .add(12 + 6 * ::core::mem::size_of::<*const u8>())
                                         .cast::<i32>();
-                                    let l45 = *base
+                                    let l63 = *base
                                         .add(16 + 6 * ::core::mem::size_of::<*const u8>())
                                         .cast::<i64>();
-                                    let l46 = *base
+                                    let l64 = *base
                                         .add(24 + 6 * ::core::mem::size_of::<*const u8>())
                                         .cast::<i64>();
-                                    let l47 = i32::from(
+                                    let l65 = i32::from(
                                         *base
                                             .add(32 + 6 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>(),
                                     );
-                                    let l49 = i32::from(
+                                    let l67 = i32::from(
                                         *base
                                             .add(48 + 6 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>(),
                                     );
+                                    let l69 = i32::from(
+                                        *base
+                                            .add(64 + 6 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<u8>(),
+                                    );
+                                    let l73 = i32::from(
+                                        *base
+                                            .add(64 + 9 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<u8>(),
+                                    );
+                                    let l77 = i32::from(
+                                        *base
+                                            .add(64 + 12 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<u8>(),
+                                    );
+                                    let l81 = *base
+                                        .add(64 + 15 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<*mut u8>();
+                                    let l82 = *base
+                                        .add(64 + 16 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<usize>();
+                                    let base101 = l81;
+                                    let len101 = l82;
+                                    let mut result101 = _rt::Vec::with_capacity(len101);
+                                    for i in 0..len101 {
+                                        let base = base101
+                                            .add(i * (32 + 10 * ::core::mem::size_of::<*const u8>()));
+                                        let e101 = {
+                                            let l83 = *base.add(0).cast::<i32>();
+                                            let l84 = *base
+                                                .add(::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l85 = *base
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len86 = l85;
+                                            let bytes86 = _rt::Vec::from_raw_parts(
+                                                l84.cast(),
+                                                len86,
+                                                len86,
+                                            );
+                                            let l87 = i32::from(
+                                                *base
+                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>(),
+                                            );
+                                            let l91 = i32::from(
+                                                *base
+                                                    .add(6 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>(),
+                                            );
+                                            let l93 = i32::from(
+                                                *base
+                                                    .add(7 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>(),
+                                            );
+                                            let l97 = *base
+                                                .add(10 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<i64>();
+                                            let l98 = *base
+                                                .add(8 + 10 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<i64>();
+                                            let l99 = i32::from(
+                                                *base
+                                                    .add(16 + 10 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>(),
+                                            );
+                                            super::super::super::super::tidegate::plugin::types::Failure {
+                                                attempt: l83 as u32,
+                                                reason: _rt::string_lift(bytes86),
+                                                message: match l87 {
+                                                    0 => None,
+                                                    1 => {
+                                                        let e = {
+                                                            let l88 = *base
+                                                                .add(4 * ::core::mem::size_of::<*const u8>())
+                                                                .cast::<*mut u8>();
+                                                            let l89 = *base
+                                                                .add(5 * ::core::mem::size_of::<*const u8>())
+                                                                .cast::<usize>();
+                                                            let len90 = l89;
+                                                            let bytes90 = _rt::Vec::from_raw_parts(
+                                                                l88.cast(),
+                                                                len90,
+                                                                len90,
+                                                            );
+                                                            _rt::string_lift(bytes90)
+                                                        };
+                                                        Some(e)
+                                                    }
+                                                    _ => _rt::invalid_enum_discriminant(),
+                                                },
+                                                status: match l91 {
+                                                    0 => None,
+                                                    1 => {
+                                                        let e = {
+                                                            let l92 = i32::from(
+                                                                *base
+                                                                    .add(2 + 6 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<u16>(),
+                                                            );
+                                                            l92 as u16
+                                                        };
+                                                        Some(e)
+                                                    }
+                                                    _ => _rt::invalid_enum_discriminant(),
+                                                },
+                                                details: match l93 {
+                                                    0 => None,
+                                                    1 => {
+                                                        let e = {
+                                                            let l94 = *base
+                                                                .add(8 * ::core::mem::size_of::<*const u8>())
+                                                                .cast::<*mut u8>();
+                                                            let l95 = *base
+                                                                .add(9 * ::core::mem::size_of::<*const u8>())
+                                                                .cast::<usize>();
+                                                            let len96 = l95;
+                                                            let bytes96 = _rt::Vec::from_raw_parts(
+                                                                l94.cast(),
+                                                                len96,
+                                                                len96,
+                                                            );
+                                                            _rt::string_lift(bytes96)
+                                                        };
+                                                        Some(e)
+                                                    }
+                                                    _ => _rt::invalid_enum_discriminant(),
+                                                },
+                                                started_at: l97 as u64,
+                                                ended_at: l98 as u64,
+                                                not_before: match l99 {
+                                                    0 => None,
+                                                    1 => {
+                                                        let e = {
+                                                            let l100 = *base
+                                                                .add(24 + 10 * ::core::mem::size_of::<*const u8>())
+                                                                .cast::<i64>();
+                                                            l100 as u64
+                                                        };
+                                                        Some(e)
+                                                    }
+                                                    _ => _rt::invalid_enum_discriminant(),
+                                                },
+                                            }
+                                        };
+                                        result101.push(e101);
+                                    }
+                                    _rt::cabi_dealloc(
+                                        base101,
+                                        len101 * (32 + 10 * ::core::mem::size_of::<*const u8>()),
+                                        8,
+                                    );
                                     super::super::super::super::tidegate::plugin::types::Job {
-                                        id: _rt::string_lift(bytes28),
-                                        job_type: _rt::string_lift(bytes31),
-                                        priority: l32,
-                                        weight: l33 as u32,
-                                        attributes: result42,
-                                        attempt: l43 as u32,
-                                        attempts: l44 as u32,
-                                        created_at: l45 as u64,
-                                        run_at: l46 as u64,
-                                        expires_at: match l47 {
+                                        id: _rt::string_lift(bytes46),
+                                        job_type: _rt::string_lift(bytes49),
+                                        priority: l50,
+                                        weight: l51 as u32,
+                                        attributes: result60,
+                                        attempt: l61 as u32,
+                                        attempts: l62 as u32,
+                                        created_at: l63 as u64,
+                                        run_at: l64 as u64,
+                                        expires_at: match l65 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l48 = *base
+                                                    let l66 = *base
                                                         .add(40 + 6 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<i64>();
-                                                    l48 as u64
+                                                    l66 as u64
                                                 };
                                                 Some(e)
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        deadline_at: match l49 {
+                                        deadline_at: match l67 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l50 = *base
+                                                    let l68 = *base
                                                         .add(56 + 6 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<i64>();
-                                                    l50 as u64
+                                                    l68 as u64
                                                 };
                                                 Some(e)
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
+                                        target_host: match l69 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l70 = *base
+                                                        .add(64 + 7 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<*mut u8>();
+                                                    let l71 = *base
+                                                        .add(64 + 8 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>();
+                                                    let len72 = l71;
+                                                    let bytes72 = _rt::Vec::from_raw_parts(
+                                                        l70.cast(),
+                                                        len72,
+                                                        len72,
+                                                    );
+                                                    _rt::string_lift(bytes72)
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        replay_of: match l73 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l74 = *base
+                                                        .add(64 + 10 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<*mut u8>();
+                                                    let l75 = *base
+                                                        .add(64 + 11 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>();
+                                                    let len76 = l75;
+                                                    let bytes76 = _rt::Vec::from_raw_parts(
+                                                        l74.cast(),
+                                                        len76,
+                                                        len76,
+                                                    );
+                                                    _rt::string_lift(bytes76)
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        correlation_key: match l77 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l78 = *base
+                                                        .add(64 + 13 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<*mut u8>();
+                                                    let l79 = *base
+                                                        .add(64 + 14 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>();
+                                                    let len80 = l79;
+                                                    let bytes80 = _rt::Vec::from_raw_parts(
+                                                        l78.cast(),
+                                                        len80,
+                                                        len80,
+                                                    );
+                                                    _rt::string_lift(bytes80)
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        earlier: result101,
                                     }
                                 };
-                                result51.push(e51);
+                                result102.push(e102);
                             }
                             _rt::cabi_dealloc(
-                                base51,
-                                len51 * (64 + 6 * ::core::mem::size_of::<*const u8>()),
+                                base102,
+                                len102 * (72 + 16 * ::core::mem::size_of::<*const u8>()),
                                 8,
                             );
                             T_::decide(
@@ -1718,36 +2597,36 @@ pub mod exports {
                                         _ => _rt::invalid_enum_discriminant(),
                                     },
                                     room: arg8 as u32,
-                                    ended: result25,
+                                    ended: result43,
                                 },
-                                result51,
+                                result102,
                             )
                         };
-                        let ptr53 = (&raw mut _RET_AREA.0).cast::<u8>();
-                        match result52 {
+                        let ptr104 = (&raw mut _RET_AREA.0).cast::<u8>();
+                        match result103 {
                             Ok(e) => {
-                                *ptr53.add(0).cast::<u8>() = (0i32) as u8;
-                                let Answer { decisions: decisions54, more: more54 } = e;
-                                let vec57 = decisions54;
-                                let len57 = vec57.len();
-                                let layout57 = _rt::alloc::Layout::from_size_align(
-                                        vec57.len()
+                                *ptr104.add(0).cast::<u8>() = (0i32) as u8;
+                                let Answer { decisions: decisions105, more: more105 } = e;
+                                let vec108 = decisions105;
+                                let len108 = vec108.len();
+                                let layout108 = _rt::alloc::Layout::from_size_align(
+                                        vec108.len()
                                             * (32 + 2 * ::core::mem::size_of::<*const u8>()),
                                         8,
                                     )
                                     .unwrap();
-                                let (result57, _cleanup57) = ::tidegate_plugin::rt::Cleanup::new(
-                                    layout57,
+                                let (result108, _cleanup108) = ::tidegate_plugin::rt::Cleanup::new(
+                                    layout108,
                                 );
-                                if let Some(cleanup) = _cleanup57 {
+                                if let Some(cleanup) = _cleanup108 {
                                     cleanup.forget();
                                 }
-                                for (i, e) in vec57.into_iter().enumerate() {
-                                    let base = result57
+                                for (i, e) in vec108.into_iter().enumerate() {
+                                    let base = result108
                                         .add(i * (32 + 2 * ::core::mem::size_of::<*const u8>()));
                                     {
-                                        let Decision { action: action55, reason: reason55 } = e;
-                                        match action55 {
+                                        let Decision { action: action106, reason: reason106 } = e;
+                                        match action106 {
                                             Action::Run => {
                                                 *base.add(0).cast::<u8>() = (0i32) as u8;
                                             }
@@ -1771,19 +2650,19 @@ pub mod exports {
                                                 *base.add(0).cast::<u8>() = (3i32) as u8;
                                             }
                                         }
-                                        match reason55 {
+                                        match reason106 {
                                             Some(e) => {
                                                 *base.add(24).cast::<u8>() = (1i32) as u8;
-                                                let vec56 = (e.into_bytes()).into_boxed_slice();
-                                                let ptr56 = vec56.as_ptr().cast::<u8>();
-                                                let len56 = vec56.len();
-                                                ::core::mem::forget(vec56);
+                                                let vec107 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr107 = vec107.as_ptr().cast::<u8>();
+                                                let len107 = vec107.len();
+                                                ::core::mem::forget(vec107);
                                                 *base
                                                     .add(24 + 2 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len56;
+                                                    .cast::<usize>() = len107;
                                                 *base
                                                     .add(24 + 1 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr56.cast_mut();
+                                                    .cast::<*mut u8>() = ptr107.cast_mut();
                                             }
                                             None => {
                                                 *base.add(24).cast::<u8>() = (0i32) as u8;
@@ -1791,34 +2670,34 @@ pub mod exports {
                                         };
                                     }
                                 }
-                                *ptr53
+                                *ptr104
                                     .add(2 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>() = len57;
-                                *ptr53
+                                    .cast::<usize>() = len108;
+                                *ptr104
                                     .add(::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>() = result57;
-                                *ptr53
+                                    .cast::<*mut u8>() = result108;
+                                *ptr104
                                     .add(3 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<u8>() = (match more54 {
+                                    .cast::<u8>() = (match more105 {
                                     true => 1,
                                     false => 0,
                                 }) as u8;
                             }
                             Err(e) => {
-                                *ptr53.add(0).cast::<u8>() = (1i32) as u8;
-                                let vec58 = (e.into_bytes()).into_boxed_slice();
-                                let ptr58 = vec58.as_ptr().cast::<u8>();
-                                let len58 = vec58.len();
-                                ::core::mem::forget(vec58);
-                                *ptr53
+                                *ptr104.add(0).cast::<u8>() = (1i32) as u8;
+                                let vec109 = (e.into_bytes()).into_boxed_slice();
+                                let ptr109 = vec109.as_ptr().cast::<u8>();
+                                let len109 = vec109.len();
+                                ::core::mem::forget(vec109);
+                                *ptr104
                                     .add(2 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>() = len58;
-                                *ptr53
+                                    .cast::<usize>() = len109;
+                                *ptr104
                                     .add(::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>() = ptr58.cast_mut();
+                                    .cast::<*mut u8>() = ptr109.cast_mut();
                             }
                         };
-                        ptr53
+                        ptr104
                     }
                 }
                 #[doc(hidden)]
@@ -1901,26 +2780,26 @@ pub mod exports {
                 }
                 #[doc(hidden)]
                 #[macro_export]
-                macro_rules! __export_tidegate_plugin_throttle_0_1_0_cabi {
+                macro_rules! __export_tidegate_plugin_throttle_0_2_0_cabi {
                     ($ty:ident with_types_in $($path_to_types:tt)*) => {
                         const _ : () = { #[unsafe (export_name =
-                        "tidegate:plugin/throttle@0.1.0#describe")] unsafe extern "C" fn
+                        "tidegate:plugin/throttle@0.2.0#describe")] unsafe extern "C" fn
                         export_describe() -> * mut u8 { unsafe { $($path_to_types)*::
                         _export_describe_cabi::<$ty > () } } #[unsafe (export_name =
-                        "cabi_post_tidegate:plugin/throttle@0.1.0#describe")] unsafe
+                        "cabi_post_tidegate:plugin/throttle@0.2.0#describe")] unsafe
                         extern "C" fn _post_return_describe(arg0 : * mut u8,) { unsafe {
                         $($path_to_types)*:: __post_return_describe::<$ty > (arg0) } }
                         #[unsafe (export_name =
-                        "tidegate:plugin/throttle@0.1.0#check-config")] unsafe extern "C"
+                        "tidegate:plugin/throttle@0.2.0#check-config")] unsafe extern "C"
                         fn export_check_config(arg0 : * mut u8, arg1 : usize,) -> * mut
                         u8 { unsafe { $($path_to_types)*::
                         _export_check_config_cabi::<$ty > (arg0, arg1) } } #[unsafe
                         (export_name =
-                        "cabi_post_tidegate:plugin/throttle@0.1.0#check-config")] unsafe
+                        "cabi_post_tidegate:plugin/throttle@0.2.0#check-config")] unsafe
                         extern "C" fn _post_return_check_config(arg0 : * mut u8,) {
                         unsafe { $($path_to_types)*:: __post_return_check_config::<$ty >
                         (arg0) } } #[unsafe (export_name =
-                        "tidegate:plugin/throttle@0.1.0#decide")] unsafe extern "C" fn
+                        "tidegate:plugin/throttle@0.2.0#decide")] unsafe extern "C" fn
                         export_decide(arg0 : * mut u8, arg1 : usize, arg2 : i64, arg3 :
                         i64, arg4 : * mut u8, arg5 : usize, arg6 : i32, arg7 : i32, arg8
                         : i32, arg9 : * mut u8, arg10 : usize, arg11 : * mut u8, arg12 :
@@ -1928,13 +2807,13 @@ pub mod exports {
                         _export_decide_cabi::<$ty > (arg0, arg1, arg2, arg3, arg4, arg5,
                         arg6, arg7, arg8, arg9, arg10, arg11, arg12) } } #[unsafe
                         (export_name =
-                        "cabi_post_tidegate:plugin/throttle@0.1.0#decide")] unsafe extern
+                        "cabi_post_tidegate:plugin/throttle@0.2.0#decide")] unsafe extern
                         "C" fn _post_return_decide(arg0 : * mut u8,) { unsafe {
                         $($path_to_types)*:: __post_return_decide::<$ty > (arg0) } } };
                     };
                 }
                 #[doc(hidden)]
-                pub use __export_tidegate_plugin_throttle_0_1_0_cabi;
+                pub use __export_tidegate_plugin_throttle_0_2_0_cabi;
                 #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
                 #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
                 struct _RetArea(
@@ -1955,6 +2834,29 @@ mod _rt {
     #![allow(dead_code, unused_imports, clippy::all)]
     pub use alloc_crate::string::String;
     pub use alloc_crate::vec::Vec;
+    pub fn as_i64<T: AsI64>(t: T) -> i64 {
+        t.as_i64()
+    }
+    pub trait AsI64 {
+        fn as_i64(self) -> i64;
+    }
+    impl<'a, T: Copy + AsI64> AsI64 for &'a T {
+        fn as_i64(self) -> i64 {
+            (*self).as_i64()
+        }
+    }
+    impl AsI64 for i64 {
+        #[inline]
+        fn as_i64(self) -> i64 {
+            self as i64
+        }
+    }
+    impl AsI64 for u64 {
+        #[inline]
+        fn as_i64(self) -> i64 {
+            self as i64
+        }
+    }
     pub unsafe fn string_lift(bytes: Vec<u8>) -> String {
         if cfg!(debug_assertions) {
             String::from_utf8(bytes).unwrap()
@@ -1967,15 +2869,6 @@ mod _rt {
             panic!("invalid enum discriminant")
         } else {
             unsafe { core::hint::unreachable_unchecked() }
-        }
-    }
-    pub unsafe fn cabi_dealloc(ptr: *mut u8, size: usize, align: usize) {
-        if size == 0 {
-            return;
-        }
-        unsafe {
-            let layout = alloc::Layout::from_size_align_unchecked(size, align);
-            alloc::dealloc(ptr, layout);
         }
     }
     pub fn as_i32<T: AsI32>(t: T) -> i32 {
@@ -2037,6 +2930,32 @@ mod _rt {
             self as i32
         }
     }
+    pub fn as_f64<T: AsF64>(t: T) -> f64 {
+        t.as_f64()
+    }
+    pub trait AsF64 {
+        fn as_f64(self) -> f64;
+    }
+    impl<'a, T: Copy + AsF64> AsF64 for &'a T {
+        fn as_f64(self) -> f64 {
+            (*self).as_f64()
+        }
+    }
+    impl AsF64 for f64 {
+        #[inline]
+        fn as_f64(self) -> f64 {
+            self as f64
+        }
+    }
+    pub unsafe fn cabi_dealloc(ptr: *mut u8, size: usize, align: usize) {
+        if size == 0 {
+            return;
+        }
+        unsafe {
+            let layout = alloc::Layout::from_size_align_unchecked(size, align);
+            alloc::dealloc(ptr, layout);
+        }
+    }
     pub unsafe fn bool_lift(val: u8) -> bool {
         if cfg!(debug_assertions) {
             match val {
@@ -2053,29 +2972,6 @@ mod _rt {
         ::tidegate_plugin::rt::run_ctors_once();
     }
     pub use alloc_crate::alloc;
-    pub fn as_i64<T: AsI64>(t: T) -> i64 {
-        t.as_i64()
-    }
-    pub trait AsI64 {
-        fn as_i64(self) -> i64;
-    }
-    impl<'a, T: Copy + AsI64> AsI64 for &'a T {
-        fn as_i64(self) -> i64 {
-            (*self).as_i64()
-        }
-    }
-    impl AsI64 for i64 {
-        #[inline]
-        fn as_i64(self) -> i64 {
-            self as i64
-        }
-    }
-    impl AsI64 for u64 {
-        #[inline]
-        fn as_i64(self) -> i64 {
-            self as i64
-        }
-    }
     extern crate alloc as alloc_crate;
 }
 /// Generates `#[unsafe(no_mangle)]` functions to export the specified type as
@@ -2104,57 +3000,72 @@ macro_rules! __export_throttler_impl {
     };
     ($ty:ident with_types_in $($path_to_types_root:tt)*) => {
         $($path_to_types_root)*::
-        exports::tidegate::plugin::throttle::__export_tidegate_plugin_throttle_0_1_0_cabi!($ty
+        exports::tidegate::plugin::throttle::__export_tidegate_plugin_throttle_0_2_0_cabi!($ty
         with_types_in $($path_to_types_root)*:: exports::tidegate::plugin::throttle);
         const _ : () = { #[rustfmt::skip] #[cfg(target_arch = "wasm32")] #[unsafe
         (link_section =
-        "component-type:wit-bindgen:0.60.0:tidegate:plugin@0.1.0:throttler:imports and exports")]
+        "component-type:wit-bindgen:0.60.0:tidegate:plugin@0.2.0:throttler:imports and exports")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 1835] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 2536] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xab\x0d\x01A\x02\x01\
-A\x12\x01B\x04\x01m\x04\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\
-\x01@\x02\x05level\x01\x07messages\x01\0\x04\0\x05write\x01\x02\x03\0\x19tidegat\
-e:plugin/log@0.1.0\x05\0\x01B\x0d\x01m\x02\x0ckey-too-long\x04full\x04\0\x0bstat\
-e-error\x03\0\0\x01ks\x01@\x01\x03keys\0\x02\x04\0\x03get\x01\x03\x01j\0\x01\x01\
-\x01@\x02\x03keys\x05values\0\x04\x04\0\x03set\x01\x05\x01@\x01\x03keys\x01\0\x04\
-\0\x06delete\x01\x06\x01ps\x01@\0\0\x07\x04\0\x04keys\x01\x08\x03\0\x1btidegate:\
-plugin/state@0.1.0\x05\x01\x01B\x10\x01w\x04\0\x09timestamp\x03\0\0\x01r\x04\x05\
-queues\x03now\x01\x04seedw\x06configs\x04\0\x07context\x03\0\x02\x01r\x02\x04nam\
-es\x05values\x04\0\x09attribute\x03\0\x04\x01p\x05\x01k\x01\x01r\x0b\x02ids\x08j\
-ob-types\x08priorityz\x06weighty\x0aattributes\x06\x07attempty\x08attemptsy\x0ac\
-reated-at\x01\x06run-at\x01\x0aexpires-at\x07\x0bdeadline-at\x07\x04\0\x03job\x03\
-\0\x08\x01ks\x01ps\x01r\x07\x05abouts\x0dconfig-schema\x0a\x0dstate-versiony\x08\
-group-by\x0b\x12needs-running-jobs\x7f\x0aneeds-data\x7f\x0bneeds-ended\x7f\x04\0\
-\x0bdescription\x03\0\x0c\x01r\x02\x04paths\x07messages\x04\0\x07problem\x03\0\x0e\
-\x03\0\x1btidegate:plugin/types@0.1.0\x05\x02\x02\x03\0\x02\x09attribute\x02\x03\
-\0\x02\x09timestamp\x01B\x17\x02\x03\x02\x01\x03\x04\0\x09attribute\x03\0\0\x02\x03\
-\x02\x01\x04\x04\0\x09timestamp\x03\0\x02\x01p\x01\x01r\x07\x02ids\x08job-types\x08\
-priorityz\x06weighty\x08critical\x7f\x0aattributes\x04\x0agranted-at\x03\x04\0\x0b\
-running-job\x03\0\x05\x01q\x03\x08job-type\0\0\x08priority\0\0\x09attribute\x01s\
-\0\x04\0\x09dimension\x03\0\x07\x01r\x03\x05values\x05county\x06weightw\x04\0\x05\
-group\x03\0\x09\x01@\0\0y\x04\0\x05count\x01\x0b\x01@\0\0w\x04\0\x06weight\x01\x0c\
-\x01p\x0a\x01@\x01\x02by\x08\0\x0d\x04\0\x06groups\x01\x0e\x01@\x02\x02by\x08\x05\
-values\0\x0a\x04\0\x08in-group\x01\x0f\x01p\x06\x01@\x02\x06offsety\x05limity\0\x10\
-\x04\0\x04page\x01\x11\x03\0\x1dtidegate:plugin/running@0.1.0\x05\x05\x01B\x03\x01\
-ks\x01@\x01\x02ids\0\0\x04\0\x04data\x01\x01\x03\0\x1atidegate:plugin/jobs@0.1.0\
-\x05\x06\x02\x03\0\x02\x07context\x02\x03\0\x02\x03job\x02\x03\0\x02\x0bdescript\
-ion\x02\x03\0\x02\x07problem\x01B&\x02\x03\x02\x01\x07\x04\0\x07context\x03\0\0\x02\
-\x03\x02\x01\x08\x04\0\x03job\x03\0\x02\x02\x03\x02\x01\x03\x04\0\x09attribute\x03\
-\0\x04\x02\x03\x02\x01\x04\x04\0\x09timestamp\x03\0\x06\x02\x03\x02\x01\x09\x04\0\
-\x0bdescription\x03\0\x08\x02\x03\x02\x01\x0a\x04\0\x07problem\x03\0\x0a\x01p\x05\
-\x01ks\x01k{\x01r\x07\x02ids\x08job-types\x0aattributes\x0c\x07attempty\x09succe\
-eded\x7f\x06reason\x0d\x06status\x0e\x04\0\x05ended\x03\0\x0f\x01ky\x01p\x10\x01\
-r\x03\x0bconcurrency\x11\x04roomy\x05ended\x12\x04\0\x05round\x03\0\x13\x01k\x07\
-\x01q\x04\x03run\0\0\x04hold\x01\x15\0\x0areschedule\x01\x07\0\x04drop\0\0\x04\0\
-\x06action\x03\0\x16\x01r\x02\x06action\x17\x06reason\x0d\x04\0\x08decision\x03\0\
-\x18\x01p\x19\x01r\x02\x09decisions\x1a\x04more\x7f\x04\0\x06answer\x03\0\x1b\x01\
-@\0\0\x09\x04\0\x08describe\x01\x1d\x01p\x0b\x01@\x01\x06configs\0\x1e\x04\0\x0c\
-check-config\x01\x1f\x01p\x03\x01j\x01\x1c\x01s\x01@\x03\x03ctx\x01\x05round\x14\
-\x0acandidates\x20\0!\x04\0\x06decide\x01\"\x04\0\x1etidegate:plugin/throttle@0.\
-1.0\x05\x0b\x04\0\x1ftidegate:plugin/throttler@0.1.0\x04\0\x0b\x0f\x01\0\x09thro\
-ttler\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.254.\
-2\x10wit-bindgen-rust\x060.60.0";
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xe8\x12\x01A\x02\x01\
+A\x18\x01B\x14\x01w\x04\0\x09timestamp\x03\0\0\x01r\x04\x05queues\x03now\x01\x04\
+seedw\x06configs\x04\0\x07context\x03\0\x02\x01r\x02\x04names\x05values\x04\0\x09\
+attribute\x03\0\x04\x01ks\x01k{\x01k\x01\x01r\x08\x07attempty\x06reasons\x07mess\
+age\x06\x06status\x07\x07details\x06\x0astarted-at\x01\x08ended-at\x01\x0anot-be\
+fore\x08\x04\0\x07failure\x03\0\x09\x01p\x05\x01p\x0a\x01r\x0f\x02ids\x08job-typ\
+es\x08priorityz\x06weighty\x0aattributes\x0b\x07attempty\x08attemptsy\x0acreated\
+-at\x01\x06run-at\x01\x0aexpires-at\x08\x0bdeadline-at\x08\x0btarget-host\x06\x09\
+replay-of\x06\x0fcorrelation-key\x06\x07earlier\x0c\x04\0\x03job\x03\0\x0d\x01ps\
+\x01r\x08\x05abouts\x0dconfig-schema\x06\x0dstate-versiony\x08group-by\x0f\x12ne\
+eds-running-jobs\x7f\x0aneeds-data\x7f\x0bneeds-ended\x7f\x0dneeds-earlier\x7f\x04\
+\0\x0bdescription\x03\0\x10\x01r\x02\x04paths\x07messages\x04\0\x07problem\x03\0\
+\x12\x03\0\x1btidegate:plugin/types@0.2.0\x05\0\x02\x03\0\0\x09timestamp\x01B\x0e\
+\x02\x03\x02\x01\x01\x04\0\x09timestamp\x03\0\0\x01r\x07\x04yearz\x05month}\x03d\
+ay}\x04hour}\x06minute}\x06second}\x0bmillisecond{\x04\0\x0alocal-time\x03\0\x02\
+\x01r\x03\x04time\x03\x07weekday}\x06offsetz\x04\0\x05shown\x03\0\x04\x01@\0\0\x01\
+\x04\0\x03now\x01\x06\x01j\x01\x05\x01s\x01@\x02\x04zones\x02at\x01\0\x07\x04\0\x05\
+local\x01\x08\x01j\x01\x01\x01s\x01@\x02\x04zones\x04time\x03\0\x09\x04\0\x07ins\
+tant\x01\x0a\x03\0\x1btidegate:plugin/clock@0.2.0\x05\x02\x01B\x04\x01m\x04\x05d\
+ebug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\x01@\x02\x05level\x01\x07me\
+ssages\x01\0\x04\0\x05write\x01\x02\x03\0\x19tidegate:plugin/log@0.2.0\x05\x03\x01\
+B\x04\x01@\x03\x04names\x05labels\x06amountu\x01\0\x04\0\x03add\x01\0\x01@\x03\x04\
+names\x05labels\x05valueu\x01\0\x04\0\x03set\x01\x01\x03\0\x1dtidegate:plugin/me\
+trics@0.2.0\x05\x04\x01B\x02\x01@\0\0w\x04\0\x04next\x01\0\x03\0\x1ctidegate:plu\
+gin/random@0.2.0\x05\x05\x01B\x10\x02\x03\x02\x01\x01\x04\0\x09timestamp\x03\0\0\
+\x01m\x03\x0binvalid-key\x0evalue-too-long\x04full\x04\0\x0bstate-error\x03\0\x02\
+\x01ks\x01@\x01\x03keys\0\x04\x04\0\x03get\x01\x05\x01k\x01\x01j\0\x01\x03\x01@\x03\
+\x03keys\x05values\x0aexpires-at\x06\0\x07\x04\0\x03set\x01\x08\x01@\x01\x03keys\
+\x01\0\x04\0\x06delete\x01\x09\x01ps\x01@\x01\x06prefixs\0\x0a\x04\0\x04keys\x01\
+\x0b\x03\0\x1btidegate:plugin/state@0.2.0\x05\x06\x02\x03\0\0\x09attribute\x01B\x17\
+\x02\x03\x02\x01\x07\x04\0\x09attribute\x03\0\0\x02\x03\x02\x01\x01\x04\0\x09tim\
+estamp\x03\0\x02\x01p\x01\x01r\x07\x02ids\x08job-types\x08priorityz\x06weighty\x08\
+critical\x7f\x0aattributes\x04\x0agranted-at\x03\x04\0\x0brunning-job\x03\0\x05\x01\
+q\x03\x08job-type\0\0\x08priority\0\0\x09attribute\x01s\0\x04\0\x09dimension\x03\
+\0\x07\x01r\x03\x05values\x05county\x06weightw\x04\0\x05group\x03\0\x09\x01@\0\0\
+y\x04\0\x05count\x01\x0b\x01@\0\0w\x04\0\x06weight\x01\x0c\x01p\x0a\x01@\x01\x02\
+by\x08\0\x0d\x04\0\x06groups\x01\x0e\x01@\x02\x02by\x08\x05values\0\x0a\x04\0\x08\
+in-group\x01\x0f\x01p\x06\x01@\x02\x06offsety\x05limity\0\x10\x04\0\x04page\x01\x11\
+\x03\0\x1dtidegate:plugin/running@0.2.0\x05\x08\x01B\x03\x01ks\x01@\x01\x02ids\0\
+\0\x04\0\x04data\x01\x01\x03\0\x1atidegate:plugin/jobs@0.2.0\x05\x09\x02\x03\0\0\
+\x07context\x02\x03\0\0\x03job\x02\x03\0\0\x0bdescription\x02\x03\0\0\x07problem\
+\x01B&\x02\x03\x02\x01\x0a\x04\0\x07context\x03\0\0\x02\x03\x02\x01\x0b\x04\0\x03\
+job\x03\0\x02\x02\x03\x02\x01\x07\x04\0\x09attribute\x03\0\x04\x02\x03\x02\x01\x01\
+\x04\0\x09timestamp\x03\0\x06\x02\x03\x02\x01\x0c\x04\0\x0bdescription\x03\0\x08\
+\x02\x03\x02\x01\x0d\x04\0\x07problem\x03\0\x0a\x01p\x05\x01ks\x01k{\x01k\x07\x01\
+r\x0f\x02ids\x08job-types\x08priorityz\x06weighty\x0aattributes\x0c\x0btarget-ho\
+st\x0d\x07attempty\x0astarted-at\x07\x08ended-at\x07\x09succeeded\x7f\x06reason\x0d\
+\x07message\x0d\x06status\x0e\x07details\x0d\x0anot-before\x0f\x04\0\x05ended\x03\
+\0\x10\x01ky\x01p\x11\x01r\x03\x0bconcurrency\x12\x04roomy\x05ended\x13\x04\0\x05\
+round\x03\0\x14\x01q\x04\x03run\0\0\x04hold\x01\x0f\0\x0areschedule\x01\x07\0\x04\
+drop\0\0\x04\0\x06action\x03\0\x16\x01r\x02\x06action\x17\x06reason\x0d\x04\0\x08\
+decision\x03\0\x18\x01p\x19\x01r\x02\x09decisions\x1a\x04more\x7f\x04\0\x06answe\
+r\x03\0\x1b\x01@\0\0\x09\x04\0\x08describe\x01\x1d\x01p\x0b\x01@\x01\x06configs\0\
+\x1e\x04\0\x0ccheck-config\x01\x1f\x01p\x03\x01j\x01\x1c\x01s\x01@\x03\x03ctx\x01\
+\x05round\x15\x0acandidates\x20\0!\x04\0\x06decide\x01\"\x04\0\x1etidegate:plugi\
+n/throttle@0.2.0\x05\x0e\x04\0\x1ftidegate:plugin/throttler@0.2.0\x04\0\x0b\x0f\x01\
+\0\x09throttler\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\
+\x070.254.2\x10wit-bindgen-rust\x060.60.0";
         };
     };
 }
@@ -2163,40 +3074,54 @@ pub use __export_throttler_impl as __export_throttler_world;
 #[rustfmt::skip]
 #[cfg(target_arch = "wasm32")]
 #[unsafe(
-    link_section = "component-type:wit-bindgen:0.60.0:tidegate:plugin@0.1.0:throttler-with-all-of-its-exports-removed:encoded world"
+    link_section = "component-type:wit-bindgen:0.60.0:tidegate:plugin@0.2.0:throttler-with-all-of-its-exports-removed:encoded world"
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 1349] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xa5\x09\x01A\x02\x01\
-A\x0c\x01B\x04\x01m\x04\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\
-\x01@\x02\x05level\x01\x07messages\x01\0\x04\0\x05write\x01\x02\x03\0\x19tidegat\
-e:plugin/log@0.1.0\x05\0\x01B\x0d\x01m\x02\x0ckey-too-long\x04full\x04\0\x0bstat\
-e-error\x03\0\0\x01ks\x01@\x01\x03keys\0\x02\x04\0\x03get\x01\x03\x01j\0\x01\x01\
-\x01@\x02\x03keys\x05values\0\x04\x04\0\x03set\x01\x05\x01@\x01\x03keys\x01\0\x04\
-\0\x06delete\x01\x06\x01ps\x01@\0\0\x07\x04\0\x04keys\x01\x08\x03\0\x1btidegate:\
-plugin/state@0.1.0\x05\x01\x01B\x10\x01w\x04\0\x09timestamp\x03\0\0\x01r\x04\x05\
-queues\x03now\x01\x04seedw\x06configs\x04\0\x07context\x03\0\x02\x01r\x02\x04nam\
-es\x05values\x04\0\x09attribute\x03\0\x04\x01p\x05\x01k\x01\x01r\x0b\x02ids\x08j\
-ob-types\x08priorityz\x06weighty\x0aattributes\x06\x07attempty\x08attemptsy\x0ac\
-reated-at\x01\x06run-at\x01\x0aexpires-at\x07\x0bdeadline-at\x07\x04\0\x03job\x03\
-\0\x08\x01ks\x01ps\x01r\x07\x05abouts\x0dconfig-schema\x0a\x0dstate-versiony\x08\
-group-by\x0b\x12needs-running-jobs\x7f\x0aneeds-data\x7f\x0bneeds-ended\x7f\x04\0\
-\x0bdescription\x03\0\x0c\x01r\x02\x04paths\x07messages\x04\0\x07problem\x03\0\x0e\
-\x03\0\x1btidegate:plugin/types@0.1.0\x05\x02\x02\x03\0\x02\x09attribute\x02\x03\
-\0\x02\x09timestamp\x01B\x17\x02\x03\x02\x01\x03\x04\0\x09attribute\x03\0\0\x02\x03\
-\x02\x01\x04\x04\0\x09timestamp\x03\0\x02\x01p\x01\x01r\x07\x02ids\x08job-types\x08\
-priorityz\x06weighty\x08critical\x7f\x0aattributes\x04\x0agranted-at\x03\x04\0\x0b\
-running-job\x03\0\x05\x01q\x03\x08job-type\0\0\x08priority\0\0\x09attribute\x01s\
-\0\x04\0\x09dimension\x03\0\x07\x01r\x03\x05values\x05county\x06weightw\x04\0\x05\
-group\x03\0\x09\x01@\0\0y\x04\0\x05count\x01\x0b\x01@\0\0w\x04\0\x06weight\x01\x0c\
-\x01p\x0a\x01@\x01\x02by\x08\0\x0d\x04\0\x06groups\x01\x0e\x01@\x02\x02by\x08\x05\
-values\0\x0a\x04\0\x08in-group\x01\x0f\x01p\x06\x01@\x02\x06offsety\x05limity\0\x10\
-\x04\0\x04page\x01\x11\x03\0\x1dtidegate:plugin/running@0.1.0\x05\x05\x01B\x03\x01\
-ks\x01@\x01\x02ids\0\0\x04\0\x04data\x01\x01\x03\0\x1atidegate:plugin/jobs@0.1.0\
-\x05\x06\x04\0?tidegate:plugin/throttler-with-all-of-its-exports-removed@0.1.0\x04\
-\0\x0b/\x01\0)throttler-with-all-of-its-exports-removed\x03\0\0\0G\x09producers\x01\
-\x0cprocessed-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 1967] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x8f\x0e\x01A\x02\x01\
+A\x12\x01B\x14\x01w\x04\0\x09timestamp\x03\0\0\x01r\x04\x05queues\x03now\x01\x04\
+seedw\x06configs\x04\0\x07context\x03\0\x02\x01r\x02\x04names\x05values\x04\0\x09\
+attribute\x03\0\x04\x01ks\x01k{\x01k\x01\x01r\x08\x07attempty\x06reasons\x07mess\
+age\x06\x06status\x07\x07details\x06\x0astarted-at\x01\x08ended-at\x01\x0anot-be\
+fore\x08\x04\0\x07failure\x03\0\x09\x01p\x05\x01p\x0a\x01r\x0f\x02ids\x08job-typ\
+es\x08priorityz\x06weighty\x0aattributes\x0b\x07attempty\x08attemptsy\x0acreated\
+-at\x01\x06run-at\x01\x0aexpires-at\x08\x0bdeadline-at\x08\x0btarget-host\x06\x09\
+replay-of\x06\x0fcorrelation-key\x06\x07earlier\x0c\x04\0\x03job\x03\0\x0d\x01ps\
+\x01r\x08\x05abouts\x0dconfig-schema\x06\x0dstate-versiony\x08group-by\x0f\x12ne\
+eds-running-jobs\x7f\x0aneeds-data\x7f\x0bneeds-ended\x7f\x0dneeds-earlier\x7f\x04\
+\0\x0bdescription\x03\0\x10\x01r\x02\x04paths\x07messages\x04\0\x07problem\x03\0\
+\x12\x03\0\x1btidegate:plugin/types@0.2.0\x05\0\x02\x03\0\0\x09timestamp\x01B\x0e\
+\x02\x03\x02\x01\x01\x04\0\x09timestamp\x03\0\0\x01r\x07\x04yearz\x05month}\x03d\
+ay}\x04hour}\x06minute}\x06second}\x0bmillisecond{\x04\0\x0alocal-time\x03\0\x02\
+\x01r\x03\x04time\x03\x07weekday}\x06offsetz\x04\0\x05shown\x03\0\x04\x01@\0\0\x01\
+\x04\0\x03now\x01\x06\x01j\x01\x05\x01s\x01@\x02\x04zones\x02at\x01\0\x07\x04\0\x05\
+local\x01\x08\x01j\x01\x01\x01s\x01@\x02\x04zones\x04time\x03\0\x09\x04\0\x07ins\
+tant\x01\x0a\x03\0\x1btidegate:plugin/clock@0.2.0\x05\x02\x01B\x04\x01m\x04\x05d\
+ebug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\x01@\x02\x05level\x01\x07me\
+ssages\x01\0\x04\0\x05write\x01\x02\x03\0\x19tidegate:plugin/log@0.2.0\x05\x03\x01\
+B\x04\x01@\x03\x04names\x05labels\x06amountu\x01\0\x04\0\x03add\x01\0\x01@\x03\x04\
+names\x05labels\x05valueu\x01\0\x04\0\x03set\x01\x01\x03\0\x1dtidegate:plugin/me\
+trics@0.2.0\x05\x04\x01B\x02\x01@\0\0w\x04\0\x04next\x01\0\x03\0\x1ctidegate:plu\
+gin/random@0.2.0\x05\x05\x01B\x10\x02\x03\x02\x01\x01\x04\0\x09timestamp\x03\0\0\
+\x01m\x03\x0binvalid-key\x0evalue-too-long\x04full\x04\0\x0bstate-error\x03\0\x02\
+\x01ks\x01@\x01\x03keys\0\x04\x04\0\x03get\x01\x05\x01k\x01\x01j\0\x01\x03\x01@\x03\
+\x03keys\x05values\x0aexpires-at\x06\0\x07\x04\0\x03set\x01\x08\x01@\x01\x03keys\
+\x01\0\x04\0\x06delete\x01\x09\x01ps\x01@\x01\x06prefixs\0\x0a\x04\0\x04keys\x01\
+\x0b\x03\0\x1btidegate:plugin/state@0.2.0\x05\x06\x02\x03\0\0\x09attribute\x01B\x17\
+\x02\x03\x02\x01\x07\x04\0\x09attribute\x03\0\0\x02\x03\x02\x01\x01\x04\0\x09tim\
+estamp\x03\0\x02\x01p\x01\x01r\x07\x02ids\x08job-types\x08priorityz\x06weighty\x08\
+critical\x7f\x0aattributes\x04\x0agranted-at\x03\x04\0\x0brunning-job\x03\0\x05\x01\
+q\x03\x08job-type\0\0\x08priority\0\0\x09attribute\x01s\0\x04\0\x09dimension\x03\
+\0\x07\x01r\x03\x05values\x05county\x06weightw\x04\0\x05group\x03\0\x09\x01@\0\0\
+y\x04\0\x05count\x01\x0b\x01@\0\0w\x04\0\x06weight\x01\x0c\x01p\x0a\x01@\x01\x02\
+by\x08\0\x0d\x04\0\x06groups\x01\x0e\x01@\x02\x02by\x08\x05values\0\x0a\x04\0\x08\
+in-group\x01\x0f\x01p\x06\x01@\x02\x06offsety\x05limity\0\x10\x04\0\x04page\x01\x11\
+\x03\0\x1dtidegate:plugin/running@0.2.0\x05\x08\x01B\x03\x01ks\x01@\x01\x02ids\0\
+\0\x04\0\x04data\x01\x01\x03\0\x1atidegate:plugin/jobs@0.2.0\x05\x09\x04\0?tideg\
+ate:plugin/throttler-with-all-of-its-exports-removed@0.2.0\x04\0\x0b/\x01\0)thro\
+ttler-with-all-of-its-exports-removed\x03\0\0\0G\x09producers\x01\x0cprocessed-b\
+y\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
 #[inline(never)]
 #[doc(hidden)]
 pub fn __link_custom_section_describing_imports() {

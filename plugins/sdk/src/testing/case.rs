@@ -7,8 +7,7 @@ use serde_json::{Map, Value};
 
 use super::time::Instant;
 use crate::{
-    Attribute, Call, Data, Ended, FailedJob, Failure, Job, Problem, Round, Running, RunningJob,
-    State, parse,
+    Attribute, Call, Data, Ended, Failure, Job, Problem, Round, Running, RunningJob, State, parse,
 };
 
 /// The role that a case tests.
@@ -47,13 +46,13 @@ pub struct Case {
     pub ended: Vec<End>,
     #[serde(default)]
     pub state: BTreeMap<String, Value>,
+    /// When keys of the state expire.
+    #[serde(default)]
+    pub state_expires: BTreeMap<String, Instant>,
     #[serde(default)]
     pub job: Candidate,
     #[serde(default)]
     pub failure: Failed,
-    #[serde(default)]
-    pub earlier: Vec<Failed>,
-    pub not_before: Option<Instant>,
     #[serde(default)]
     pub expect: Expect,
 }
@@ -75,6 +74,11 @@ pub struct Candidate {
     pub run_at: Option<Instant>,
     pub expires_at: Option<Instant>,
     pub deadline_at: Option<Instant>,
+    pub target_host: Option<String>,
+    pub replay_of: Option<String>,
+    pub correlation_key: Option<String>,
+    /// The failed attempts before.
+    pub earlier: Vec<Failed>,
     pub data: Option<Value>,
     /// How many copies of it there are. Their ids end in `-1`, `-2` and so on.
     pub times: Option<u32>,
@@ -104,12 +108,20 @@ pub struct End {
     pub id: Option<String>,
     #[serde(rename = "type")]
     pub job_type: Option<String>,
+    pub priority: Option<i32>,
+    pub weight: Option<u32>,
     pub attributes: BTreeMap<String, Value>,
+    pub target_host: Option<String>,
     pub attempt: Option<u32>,
+    pub started_at: Option<Instant>,
+    pub ended_at: Option<Instant>,
     /// Whether it succeeded; true unless a reason is given.
     pub succeeded: Option<bool>,
     pub reason: Option<String>,
+    pub message: Option<String>,
     pub status: Option<u16>,
+    pub details: Option<Value>,
+    pub not_before: Option<Instant>,
     pub times: Option<u32>,
 }
 
@@ -125,6 +137,8 @@ pub struct Failed {
     pub details: Option<Value>,
     pub started_at: Option<Instant>,
     pub ended_at: Option<Instant>,
+    /// The earliest next attempt that the worker or the target requested.
+    pub not_before: Option<Instant>,
 }
 
 /// The expected outcome of the call. Absent fields are not compared, except that the configuration
@@ -139,6 +153,8 @@ pub struct Expect {
     pub more: Option<bool>,
     /// The whole state after the call. A value that is not a text is compared as JSON.
     pub state: Option<BTreeMap<String, Value>>,
+    /// When keys of the state after the call expire; the others do not.
+    pub state_expires: Option<BTreeMap<String, Instant>>,
     pub problems: Vec<ExpectProblem>,
     /// The prefix of the call's error.
     pub error: Option<String>,
@@ -174,8 +190,7 @@ pub struct ExpectProblem {
     pub message: String,
 }
 
-/// Another attempt. An absent time is not compared. If data or priority are absent, they must not
-/// be changed.
+/// Another attempt. An absent time is not compared. What else is absent must not be changed.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs, reason = "the names are the contract's")]
@@ -184,6 +199,9 @@ pub struct ExpectRetry {
     pub after_seconds: Option<f64>,
     pub data: Option<Value>,
     pub priority: Option<i32>,
+    pub weight: Option<u32>,
+    pub attempts_left: Option<u32>,
+    pub timeout_seconds: Option<f64>,
 }
 
 fn queue() -> String {
@@ -235,16 +253,14 @@ impl Case {
             concurrency: self.concurrency,
             room: self.room,
             ended: many(&self.ended, |end| end.times)
-                .map(|(end, number)| end.value(number))
+                .map(|(end, number)| end.value(number, self.now))
                 .collect(),
             running: Running::of(
                 many(&self.running, |job| job.times)
                     .map(|(job, number)| job.value(number, self.now))
                     .collect(),
             ),
-            state: State::of(
-                self.state.iter().map(|(key, value)| (key.clone(), text(value))).collect(),
-            ),
+            state: State::of(self.now.0, self.kept()),
             data: Data::of(
                 self.numbered()
                     .filter_map(|(job, number)| {
@@ -253,6 +269,13 @@ impl Case {
                     .collect(),
             ),
         }
+    }
+
+    /// The entries of the state, each with the time of its expiry.
+    fn kept(&self) -> BTreeMap<String, (String, Option<u64>)> {
+        let expires_at = |key: &String| self.state_expires.get(key).map(|at| at.0);
+        let entry = |(key, value)| (String::clone(key), (text(value), expires_at(key)));
+        self.state.iter().map(entry).collect()
     }
 
     /// The candidates of a throttler's call.
@@ -279,18 +302,11 @@ impl Case {
         }
     }
 
-    /// The job that failed.
-    pub fn failed(&self) -> FailedJob {
+    /// The job that failed, and its failure.
+    pub fn failed(&self) -> (Job, Failure) {
         let job = self.job.value(&Number::default(), self.now);
-        FailedJob {
-            last: self.failure.value(job.attempt, self.now),
-            earlier: (1..)
-                .zip(&self.earlier)
-                .map(|(attempt, failure)| failure.value(attempt, self.now))
-                .collect(),
-            not_before: self.not_before.map(|at| at.0),
-            job,
-        }
+        let last = self.failure.value(job.attempt, self.now);
+        (job, last)
     }
 }
 
@@ -358,6 +374,13 @@ impl Candidate {
             run_at: self.run_at.unwrap_or(now).0,
             expires_at: self.expires_at.map(|at| at.0),
             deadline_at: self.deadline_at.map(|at| at.0),
+            target_host: self.target_host.clone(),
+            replay_of: self.replay_of.clone(),
+            correlation_key: self.correlation_key.clone(),
+            earlier: (1..)
+                .zip(&self.earlier)
+                .map(|(attempt, failure)| failure.value(attempt, now))
+                .collect(),
         }
     }
 }
@@ -381,7 +404,7 @@ impl Granted {
 }
 
 impl End {
-    fn value(&self, number: Number) -> Ended {
+    fn value(&self, number: Number, now: Instant) -> Ended {
         Ended {
             id: number.id(self.id.as_ref()).replacen(
                 "job-",
@@ -389,11 +412,19 @@ impl End {
                 usize::from(self.id.is_none()),
             ),
             job_type: job_type(self.job_type.as_ref()),
+            priority: self.priority.unwrap_or(100),
+            weight: self.weight.unwrap_or(1),
             attributes: attributes(&self.attributes),
+            target_host: self.target_host.clone(),
             attempt: self.attempt.unwrap_or(1),
+            started_at: self.started_at.unwrap_or(now).0,
+            ended_at: self.ended_at.unwrap_or(now).0,
             succeeded: self.succeeded.unwrap_or(self.reason.is_none()),
             reason: self.reason.clone(),
+            message: self.message.clone(),
             status: self.status,
+            details: self.details.as_ref().map(Value::to_string),
+            not_before: self.not_before.map(|at| at.0),
         }
     }
 }
@@ -408,6 +439,7 @@ impl Failed {
             details: self.details.as_ref().map(Value::to_string),
             started_at: self.started_at.unwrap_or(now).0,
             ended_at: self.ended_at.unwrap_or(now).0,
+            not_before: self.not_before.map(|at| at.0),
         }
     }
 }

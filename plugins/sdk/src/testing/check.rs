@@ -38,8 +38,9 @@ pub fn retry<T: RetryStrategy>(case: &Case) -> Vec<String> {
     let mut wrong = problems(&check(&config, T::check), &case.expect);
     if case.expect.decides() {
         let call = case.call();
+        let (job, last) = case.failed();
         let verdict =
-            of_call(&config).and_then(|config| T::on_failure(&config, &call, &case.failed()));
+            of_call(&config).and_then(|config| T::on_failure(&config, &call, &job, &last));
         wrong.extend(error_difference(&verdict, &case.expect));
         if let Ok(verdict) = verdict {
             wrong.extend(follows(&verdict, call.now, &case.expect));
@@ -131,10 +132,16 @@ fn matches(decision: &Decision, expected: &ExpectDecision) -> bool {
         })
 }
 
-fn kept(state: &BTreeMap<String, String>, expect: &Expect) -> Option<String> {
+fn kept(state: &BTreeMap<String, (String, Option<u64>)>, expect: &Expect) -> Option<String> {
+    if let Some(expected) = &expect.state_expires {
+        let expiries = state.iter().filter_map(|(key, (_, at))| Some((key, (*at)?)));
+        if !expiries.eq(expected.iter().map(|(key, at)| (key, at.0))) {
+            return Some(format!("the state is {state:?}, its keys must expire at {expected:?}"));
+        }
+    }
     let expected = expect.state.as_ref()?;
     let same = |key: &String, expected: &Value| {
-        state.get(key).is_some_and(|kept| match expected {
+        state.get(key).is_some_and(|(kept, _)| match expected {
             Value::String(text) => text == kept,
             other => serde_json::from_str::<Value>(kept).is_ok_and(|kept| kept == *other),
         })
@@ -171,4 +178,7 @@ fn planned(plan: &Plan, now: u64, expected: &ExpectRetry) -> bool {
             .is_none_or(|seconds| now + (seconds * 1000.0).round() as u64 == plan.at)
         && data == expected.data
         && plan.priority == expected.priority
+        && plan.weight == expected.weight
+        && plan.attempts_left == expected.attempts_left
+        && plan.timeout == expected.timeout_seconds.map(|seconds| (seconds * 1000.0).round() as u64)
 }

@@ -1,7 +1,7 @@
 //! Gives up if the target is gone, and waits longer each time otherwise. Change it into your own
 //! rule.
 
-use tidegate_plugin::{About, Call, FailedJob, RetryStrategy, Seconds, Verdict, export_retry};
+use tidegate_plugin::{About, Call, Failure, Job, RetryStrategy, Seconds, Verdict, export_retry};
 
 /// The configuration of a job type.
 #[derive(serde::Deserialize)]
@@ -21,13 +21,18 @@ impl RetryStrategy for Plugin {
     const ABOUT: About =
         About::new("Gives up what is gone, and waits longer each time for the rest.");
 
-    fn on_failure(config: &Config, call: &Call, failed: &FailedJob) -> Result<Verdict, String> {
-        if matches!(failed.last.status, Some(404 | 410)) {
+    fn on_failure(
+        config: &Config,
+        call: &Call,
+        job: &Job,
+        last: &Failure,
+    ) -> Result<Verdict, String> {
+        if matches!(last.status, Some(404 | 410)) {
             return Ok(Verdict::GiveUp(Some("what it was for is gone".to_owned())));
         }
-        let doublings = (failed.job.attempt - 1).min(40);
+        let doublings = (job.attempt - 1).min(40);
         let wait = config.base_seconds.millis().saturating_mul(1 << doublings);
-        Ok(Verdict::after(call, failed, wait.min(A_DAY)))
+        Ok(Verdict::after(call, last, wait.min(A_DAY)))
     }
 }
 

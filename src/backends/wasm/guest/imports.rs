@@ -1,11 +1,16 @@
 //! The functions that a plugin imports.
 
-use super::{Guest, Subject, denied};
+use chrono::{Datelike as _, NaiveDate, Timelike as _};
+
+use super::{Guest, MetricChange, MetricKind, Subject, denied};
 use crate::wasm::{
+    answer,
     bounds::{self, cut},
     contract::throttler::tidegate::plugin::{
+        clock::{self, LocalTime, Shown},
         jobs,
         log::{self, Level},
+        metrics, random,
         running::{self, Dimension, Group, RunningJob},
         state::{self, StateError},
         types::{self, AttributeResult},
@@ -13,8 +18,10 @@ use crate::wasm::{
     lower::millis,
 };
 use tidegate_core::{
-    port::policy::{FaultKind, RunningSet},
+    calendar::window::{NotAZone, Zone},
+    port::policy::{FaultKind, RunningSet, StateValue},
     queue::Grant,
+    time::Timestamp,
 };
 
 impl types::Host for Guest {}
@@ -34,44 +41,161 @@ impl log::Host for Guest {
     }
 }
 
+impl clock::Host for Guest {
+    fn now(&mut self) -> wasmtime::Result<u64> {
+        self.count_call()?;
+        Ok(millis(self.subject.now()))
+    }
+
+    fn local(&mut self, zone: String, at: u64) -> wasmtime::Result<Result<Shown, String>> {
+        self.count_call()?;
+        Ok(shown(&zone, at))
+    }
+
+    fn instant(&mut self, zone: String, time: LocalTime) -> wasmtime::Result<Result<u64, String>> {
+        self.count_call()?;
+        Ok(instant_of(&zone, time))
+    }
+}
+
+/// What `zone` shows at `at`.
+fn shown(zone: &str, at: u64) -> Result<Shown, String> {
+    let at = answer::instant(at);
+    if at > Timestamp::MAX {
+        return Err("at: must be before the year 10000".into());
+    }
+    let shown = parse(zone)?.at(at);
+    let time = LocalTime {
+        year: shown.year(),
+        month: shown.month() as u8,
+        day: shown.day() as u8,
+        hour: shown.hour() as u8,
+        minute: shown.minute() as u8,
+        second: shown.second() as u8,
+        millisecond: shown.timestamp_subsec_millis() as u16,
+    };
+    let weekday = shown.weekday().number_from_monday() as u8;
+    Ok(Shown { time, weekday, offset: shown.offset().local_minus_utc() })
+}
+
+/// The instant at which `zone` shows `time`.
+fn instant_of(zone: &str, time: LocalTime) -> Result<u64, String> {
+    let LocalTime { year, month, day, hour, minute, second, millisecond } = time;
+    let zone = parse(zone)?;
+    let date = NaiveDate::from_ymd_opt(year, month.into(), day.into())
+        .filter(|_| (1970..=9998).contains(&year))
+        .ok_or("time: must be a date from 1970 to 9998")?;
+    let local = date
+        .and_hms_milli_opt(hour.into(), minute.into(), second.into(), millisecond.into())
+        .filter(|_| millisecond < 1000)
+        .ok_or("time: must be a time of day from 00:00:00.000 to 23:59:59.999")?;
+    Ok(millis(zone.first(local)))
+}
+
+fn parse(zone: &str) -> Result<Zone, String> {
+    zone.parse().map_err(|error: NotAZone| format!("zone: {error}"))
+}
+
+impl random::Host for Guest {
+    fn next(&mut self) -> wasmtime::Result<u64> {
+        self.count_call()?;
+        // Splitmix64, as in the SDKs.
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        Ok(mixed ^ (mixed >> 31))
+    }
+}
+
+impl metrics::Host for Guest {
+    fn add(&mut self, name: String, label: String, amount: f64) -> wasmtime::Result<()> {
+        self.change_metric(MetricKind::Counter, name, label, amount)
+    }
+
+    fn set(&mut self, name: String, label: String, value: f64) -> wasmtime::Result<()> {
+        self.change_metric(MetricKind::Gauge, name, label, value)
+    }
+}
+
+impl Guest {
+    /// Records the change of a metric, or that it was dropped.
+    fn change_metric(
+        &mut self,
+        kind: MetricKind,
+        name: String,
+        label: String,
+        value: f64,
+    ) -> wasmtime::Result<()> {
+        self.count_call()?;
+        let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+        let is_valid = (1..=bounds::METRIC_NAME_BYTES).contains(&name.len())
+            && name.bytes().all(is_name)
+            && label.len() <= bounds::METRIC_NAME_BYTES
+            && value.is_finite()
+            && (kind == MetricKind::Gauge || value >= 0.0);
+        if is_valid && self.metrics.len() < bounds::METRIC_CHANGES {
+            self.metrics.push(MetricChange { kind, name, label, value });
+        } else {
+            self.metrics_dropped += 1;
+        }
+        Ok(())
+    }
+}
+
 impl state::Host for Guest {
     fn get(&mut self, key: String) -> wasmtime::Result<Option<String>> {
         self.count_call()?;
-        Ok(self.state()?.get(&key).cloned())
+        let now = self.subject.now();
+        let state = self.state()?;
+        Ok(state.get(&key).filter(|value| value.counts(now)).map(|value| value.text.clone()))
     }
 
-    fn set(&mut self, key: String, value: String) -> wasmtime::Result<Result<(), StateError>> {
+    fn set(
+        &mut self,
+        key: String,
+        value: String,
+        expires_at: Option<u64>,
+    ) -> wasmtime::Result<Result<(), StateError>> {
         self.count_call()?;
-        if key.len() > bounds::STATE_KEY_BYTES {
-            return Ok(Err(StateError::KeyTooLong));
+        if key.is_empty() || key.len() > bounds::STATE_KEY_BYTES {
+            return Ok(Err(StateError::InvalidKey));
         }
-        let state = self.state()?;
-        if state.get(&key) == Some(&value) {
+        if value.len() > bounds::STATE_VALUE_BYTES {
+            return Ok(Err(StateError::ValueTooLong));
+        }
+        let value = StateValue { text: value, expires_at: expires_at.map(answer::instant) };
+        if self.state()?.get(&key) == Some(&value) {
             return Ok(Ok(()));
         }
-        let others = state.iter().filter(|(other, _)| **other != key);
-        let (keys, bytes) = others
-            .fold((1, key.len() + value.len()), |(keys, bytes), (key, value)| {
-                (keys + 1, bytes + key.len() + value.len())
-            });
-        if keys > bounds::STATE_KEYS || bytes > bounds::STATE_BYTES {
+        let now = self.subject.now();
+        let state = self.change()?;
+        if !value.counts(now) {
+            state.remove(&key);
+        } else if state.bytes_with(&key, &value) > bounds::STATE_BYTES {
             return Ok(Err(StateError::Full));
+        } else {
+            state.set(key, value);
         }
-        self.change()?.insert(key, value);
         Ok(Ok(()))
     }
 
     fn delete(&mut self, key: String) -> wasmtime::Result<()> {
         self.count_call()?;
-        if self.state()?.contains_key(&key) {
+        if self.state()?.get(&key).is_some() {
             self.change()?.remove(&key);
         }
         Ok(())
     }
 
-    fn keys(&mut self) -> wasmtime::Result<Vec<String>> {
+    fn keys(&mut self, prefix: String) -> wasmtime::Result<Vec<String>> {
         self.count_call()?;
-        Ok(self.state()?.keys().cloned().collect())
+        let now = self.subject.now();
+        let state = self.state()?;
+        let entries = state.iter().filter(|(_, value)| value.counts(now));
+        let mut keys: Vec<String> =
+            entries.map(|(key, _)| key).filter(|key| key.starts_with(&prefix)).cloned().collect();
+        keys.sort_unstable();
+        Ok(keys)
     }
 }
 

@@ -22,6 +22,7 @@ use tidegate_core::{
         Grant,
         plugin::{Description, PluginVersion, Role},
     },
+    time::Timestamp,
 };
 
 /// The name in `group-by` that permits every attribute.
@@ -46,12 +47,46 @@ impl Subject {
         }
     }
 
+    fn now(&self) -> Timestamp {
+        match self {
+            Self::Throttle(call) => call.now,
+            Self::Retry(call) => call.now,
+            Self::Itself(_) => Timestamp::EPOCH,
+        }
+    }
+
+    fn seed(&self) -> u64 {
+        match self {
+            Self::Throttle(call) => call.seed,
+            Self::Retry(call) => call.seed,
+            Self::Itself(_) => 0,
+        }
+    }
+
     fn running(&self) -> Option<&RunningSet> {
         match self {
             Self::Throttle(call) => Some(&call.running),
             Self::Retry(_) | Self::Itself(_) => None,
         }
     }
+}
+
+/// A change of one of the plugin's metrics.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct MetricChange {
+    pub kind: MetricKind,
+    pub name: String,
+    pub label: String,
+    pub value: f64,
+}
+
+/// The kind of a plugin's metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum MetricKind {
+    /// The value is added.
+    Counter,
+    /// The value is set.
+    Gauge,
 }
 
 /// The number and the weight of the running jobs by value.
@@ -73,6 +108,12 @@ pub(super) struct Guest {
     pub log_dropped: u32,
     /// The state, if it has changed it.
     pub changed: Option<PolicyState>,
+    /// The changes of its metrics.
+    pub metrics: Vec<MetricChange>,
+    /// How many changes were dropped over the bound, or because they were invalid.
+    pub metrics_dropped: u32,
+    /// The position in the sequence of random numbers.
+    random: u64,
     by_type: Option<Groups>,
     by_priority: Option<Groups>,
     by_attribute: HashMap<String, Groups>,
@@ -92,6 +133,9 @@ impl Guest {
     pub(super) fn new(version: Option<Arc<PluginVersion>>, subject: Subject) -> Self {
         Self {
             version,
+            random: subject.seed(),
+            metrics: Vec::new(),
+            metrics_dropped: 0,
             subject,
             limiter: Limiter::default(),
             host_calls: 0,
@@ -129,7 +173,7 @@ impl Guest {
         match (&self.changed, &self.subject) {
             (Some(changed), _) => Ok(Cow::Borrowed(changed)),
             (None, Subject::Throttle(call)) => Ok(Cow::Borrowed(&call.state)),
-            (None, Subject::Itself(Role::Throttler)) => Ok(Cow::Owned(PolicyState::new())),
+            (None, Subject::Itself(Role::Throttler)) => Ok(Cow::Owned(PolicyState::default())),
             (None, Subject::Retry(_) | Subject::Itself(Role::Retry)) => Err(denied(
                 FaultKind::InvalidAnswer,
                 "used `state`, which a retry strategy does not have: failures are handled \
@@ -138,10 +182,14 @@ impl Guest {
         }
     }
 
+    /// The state that the call leaves, without what has expired.
     fn change(&mut self) -> wasmtime::Result<&mut PolicyState> {
-        let state = match self.changed.take() {
-            Some(changed) => changed,
-            None => self.state()?.into_owned(),
+        let state = if let Some(changed) = self.changed.take() {
+            changed
+        } else {
+            let mut state = self.state()?.into_owned();
+            state.remove_expired(self.subject.now());
+            state
         };
         Ok(self.changed.insert(state))
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::failure::FailureJson;
 use crate::wasm::lower;
 use tidegate_core::{
     job::{
@@ -58,7 +59,7 @@ pub(super) fn one() -> u32 {
 pub(super) struct JobJson {
     id: JobId,
     #[serde(default = "any_type")]
-    job_type: TypeName,
+    pub job_type: TypeName,
     #[serde(default)]
     priority: i32,
     #[serde(default = "one")]
@@ -77,6 +78,14 @@ pub(super) struct JobJson {
     expires_at: Option<Timestamp>,
     #[serde(default)]
     deadline_at: Option<Timestamp>,
+    #[serde(default)]
+    pub target_host: Option<String>,
+    #[serde(default)]
+    replay_of: Option<JobId>,
+    #[serde(default)]
+    correlation_key: Option<String>,
+    #[serde(default)]
+    pub earlier: Vec<FailureJson>,
 }
 
 fn many() -> u16 {
@@ -84,7 +93,7 @@ fn many() -> u16 {
 }
 
 impl JobJson {
-    pub(super) fn of(job: &Job, attempt: u16) -> Self {
+    pub(super) fn of(job: &Job, attempt: u16, host: Option<&str>) -> Self {
         Self {
             id: job.id.clone(),
             job_type: job.spec.job_type.clone(),
@@ -97,6 +106,10 @@ impl JobJson {
             run_at: lower::run_at(job),
             expires_at: job.spec.expires_at,
             deadline_at: job.spec.deadline_at,
+            target_host: host.map(str::to_owned),
+            replay_of: job.spec.replay_of.clone(),
+            correlation_key: job.spec.correlation_key.clone(),
+            earlier: lower::earlier(&job.life).into_iter().map(FailureJson::of).collect(),
         }
     }
 
@@ -113,9 +126,15 @@ impl JobJson {
             queue: queue.clone(),
             expires_at: self.expires_at,
             deadline_at: self.deadline_at,
+            replay_of: self.replay_of,
+            correlation_key: self.correlation_key,
             ..options.resolve(&self.job_type, &TypeConfig::default(), self.created_at)
         };
-        let life = Lifecycle { attempt: begun, ..Lifecycle::new(self.run_at, Waiting::Due) };
+        let life = Lifecycle {
+            attempt: begun,
+            history: self.earlier.into_iter().map(FailureJson::entry).collect(),
+            ..Lifecycle::new(self.run_at, Waiting::Due)
+        };
         Job { id: self.id, spec: Arc::new(spec), data: Body::Inline(Payload::null()), life }
     }
 }

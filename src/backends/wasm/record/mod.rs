@@ -16,6 +16,7 @@
 //! fields outside of the contract, such as a job's windows, are not recorded. A recorded fault
 //! leaves out data over a bound; `data-left-out` has the size of each piece.
 
+mod failure;
 mod job;
 mod retry;
 mod throttle;

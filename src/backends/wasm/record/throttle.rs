@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::job::{Context, JobJson, any_type, first, given, one, raw};
 use tidegate_core::{
     job::{Attributes, JobId, TypeName, Version},
-    port::policy::{self, PolicyState, RunningSet, ThrottleCall},
+    port::policy::{Ended, RunningSet, StatePage, ThrottleCall},
     queue::Grant,
     stored::UnknownFields,
     time::Timestamp,
@@ -21,7 +21,7 @@ pub(super) struct ThrottleJson {
     round: RoundJson,
     running: Vec<RunningJson>,
     candidates: Vec<JobJson>,
-    state: PolicyState,
+    state: StatePage,
     pub data: BTreeMap<JobId, Box<RawValue>>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub data_left_out: BTreeMap<JobId, usize>,
@@ -49,14 +49,72 @@ struct EndedJson {
     #[serde(default = "any_type")]
     job_type: TypeName,
     #[serde(default)]
+    priority: i32,
+    #[serde(default = "one")]
+    weight: u32,
+    #[serde(default)]
     attributes: Attributes,
+    #[serde(default)]
+    target_host: Option<String>,
     #[serde(default = "first")]
     attempt: u16,
+    #[serde(default)]
+    started_at: Timestamp,
+    #[serde(default)]
+    ended_at: Timestamp,
     succeeded: bool,
     #[serde(default)]
     reason: Option<String>,
     #[serde(default)]
+    message: Option<String>,
+    #[serde(default)]
     status: Option<u16>,
+    #[serde(default)]
+    details: Option<Box<RawValue>>,
+    #[serde(default)]
+    not_before: Option<Timestamp>,
+}
+
+impl EndedJson {
+    fn of(ended: &Ended, host: Option<&String>) -> Self {
+        let ended = ended.clone();
+        Self {
+            id: ended.id,
+            job_type: ended.job_type,
+            priority: ended.priority,
+            weight: ended.weight,
+            attributes: ended.attributes,
+            target_host: host.cloned(),
+            attempt: ended.attempt,
+            started_at: ended.started_at,
+            ended_at: ended.ended_at,
+            succeeded: ended.succeeded,
+            reason: ended.reason,
+            message: ended.message,
+            status: ended.status,
+            details: ended.details.as_deref().map(raw),
+            not_before: ended.not_before,
+        }
+    }
+
+    fn ended(self) -> Ended {
+        Ended {
+            id: self.id,
+            job_type: self.job_type,
+            priority: self.priority,
+            weight: self.weight,
+            attributes: self.attributes,
+            attempt: self.attempt,
+            started_at: self.started_at,
+            ended_at: self.ended_at,
+            succeeded: self.succeeded,
+            reason: self.reason,
+            message: self.message,
+            status: self.status,
+            details: self.details.map(|details| details.get().to_owned()),
+            not_before: self.not_before,
+        }
+    }
 }
 
 fn no_id() -> JobId {
@@ -114,11 +172,8 @@ impl RunningJson {
 
 impl ThrottleJson {
     pub(super) fn of(call: &ThrottleCall) -> Self {
-        let ended = |ended: &policy::Ended| {
-            let policy::Ended { id, job_type, attributes, attempt, succeeded, reason, status } =
-                ended.clone();
-            EndedJson { id, job_type, attributes, attempt, succeeded, reason, status }
-        };
+        let host = |job_type| call.hosts.get(job_type);
+        let ended = |ended| EndedJson::of(ended, host(&ended.job_type));
         Self {
             context: Context {
                 queue: call.queue.clone(),
@@ -135,20 +190,24 @@ impl ThrottleJson {
             candidates: call
                 .candidates
                 .iter()
-                .map(|job| JobJson::of(job, job.life.attempt.saturating_add(1)))
+                .map(|job| {
+                    let host = host(&job.spec.job_type).map(String::as_str);
+                    JobJson::of(job, job.life.attempt.saturating_add(1), host)
+                })
                 .collect(),
-            state: PolicyState::clone(&call.state),
+            state: call.state.iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
             data: call.data.iter().map(|(id, data)| (id.clone(), raw(data))).collect(),
             data_left_out: BTreeMap::new(),
         }
     }
 
     pub(super) fn call(self) -> ThrottleCall {
-        let ended = |ended: EndedJson| {
-            let EndedJson { id, job_type, attributes, attempt, succeeded, reason, status } = ended;
-            policy::Ended { id, job_type, attributes, attempt, succeeded, reason, status }
-        };
         let queue = self.context.queue;
+        let of_candidates = self.candidates.iter().map(|job| (&job.job_type, &job.target_host));
+        let of_ended = self.round.ended.iter().map(|ended| (&ended.job_type, &ended.target_host));
+        let hosts = of_candidates.chain(of_ended);
+        let hosts = hosts.filter_map(|(name, host)| Some((name.clone(), host.clone()?)));
+        let hosts = Arc::new(hosts.collect());
         ThrottleCall {
             now: self.context.now,
             seed: self.context.seed,
@@ -165,8 +224,9 @@ impl ThrottleJson {
                 .map(|written| (written.attempt, written))
                 .map(|(attempt, written)| written.job(&queue, attempt.saturating_sub(1)))
                 .collect(),
-            ended: Arc::new(self.round.ended.into_iter().map(ended).collect()),
-            state: Arc::new(self.state),
+            ended: Arc::new(self.round.ended.into_iter().map(EndedJson::ended).collect()),
+            state: Arc::new(self.state.into_iter().collect()),
+            hosts,
             data: self.data.into_iter().map(|(id, data)| (id, data.get().to_owned())).collect(),
             queue,
         }

@@ -21,6 +21,7 @@ use crate::{
         spec::{KeepResult, Original},
         unique::MergedRequest,
     },
+    port::policy::StateValue,
     queue::{
         Grant, Ledger, Rule,
         ledger::{BatchId, BatchRef, Bits, GrantBatch, KeptPolicyState, StateLocation},
@@ -83,9 +84,23 @@ fn changed_spec() -> Spec {
         priority: 7,
         attributes: [("region".to_owned(), Value::Text("west".into()))].into(),
         data: Some("[1]".into()),
+        weight: None,
+        max_attempts: None,
+        timeout: None,
         unknown: UnknownFields::default(),
     };
     Spec { original: Some(Box::new(original)), ..full_spec() }
+}
+
+/// [`full_spec`] of a job in which a retry strategy has changed everything that it may.
+fn rewritten_spec() -> Spec {
+    let mut spec = changed_spec();
+    if let Some(original) = &mut spec.original {
+        original.weight = Some(2);
+        original.max_attempts = Some(3);
+        original.timeout = Some(Seconds::from_millis(4));
+    }
+    spec
 }
 
 /// [`full_spec`] of a job with a producer.
@@ -265,6 +280,22 @@ fn full_ledger() -> Ledger {
     }
 }
 
+/// [`full_ledger`] with a throttler's state of two pages.
+fn paged_ledger() -> Ledger {
+    let mut ledger = full_ledger();
+    if let Some(policy) = &mut ledger.policy {
+        policy.state = StateLocation::Pages(vec![BatchId(9), BatchId(u64::MAX)]);
+    }
+    ledger
+}
+
+/// A page of a throttler's state.
+fn state_page() -> GrantBatch {
+    let ends = StateValue { text: "w".into(), expires_at: Some(Timestamp::from_millis(5)) };
+    let state = Some([("k".to_owned(), "v".into()), ("l".to_owned(), ends)].into());
+    GrantBatch { grants: Vec::new(), state, ..full_batch() }
+}
+
 fn ledger_with_starts() -> Ledger {
     let key = ("c".to_owned(), "east".to_owned());
     let starts = RecentStarts::first(Timestamp::from_millis(1_700_000_000_000));
@@ -288,7 +319,7 @@ fn full_batch() -> GrantBatch {
         id: BatchId(1),
         ledger_version: 2,
         grants: vec![grant],
-        state: Some([("k".to_owned(), "v".to_owned())].into()),
+        state: Some([("k".to_owned(), "v".into())].into()),
         unknown: UnknownFields::default(),
     }
 }
@@ -325,6 +356,8 @@ fn a_ledger_and_its_batches_come_back() {
     comes_back(&full_ledger());
     comes_back(&ledger_with_starts());
     comes_back(&full_batch());
+    comes_back(&paged_ledger());
+    comes_back(&state_page());
 }
 
 #[test]
@@ -389,6 +422,7 @@ fn rows() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         row("spec", &full_spec()),
         row("changed", &changed_spec()),
+        row("rewritten", &rewritten_spec()),
         row("owned", &owned_spec()),
         row("merged", &merged_spec()),
         row("by-schedule", &scheduled_spec()),
@@ -401,8 +435,10 @@ fn rows() -> Vec<(&'static str, Vec<u8>)> {
         row("checkpoint", &life_with_checkpoint()),
         row("replayed", &replayed_life()),
         row("ledger", &full_ledger()),
+        row("paged", &paged_ledger()),
         row("starts", &ledger_with_starts()),
         row("batch", &full_batch()),
+        row("page", &state_page()),
     ]
 }
 

@@ -3,11 +3,12 @@
 //! A policy is a pure function of its call: the same call gets the same answer again. It is bounded
 //! in time and memory, and never takes the engine down: an error in it is a [`Fault`].
 //!
-//! Read in this order: [`throttle`] and [`retry`] (the calls and their answers), [`fault`] (why a
-//! call has no answer), and the trait.
+//! Read in this order: [`throttle`] and [`retry`] (the calls and their answers), [`state`] (what a
+//! throttler keeps), [`fault`] (why a call has no answer), and the trait.
 
 pub mod fault;
 pub mod retry;
+pub mod state;
 pub mod throttle;
 
 use std::{sync::Arc, time::Duration};
@@ -16,13 +17,12 @@ use async_trait::async_trait;
 use serde::{Serialize, Serializer};
 
 pub use fault::{Fault, FaultKind};
-pub use retry::{RetryAnswer, RetryCall};
-pub use throttle::{
-    Action, Decision, Ended, PolicyState, RunningSet, ThrottleAnswer, ThrottleCall,
-};
+pub use retry::{RetryAnswer, RetryCall, RetryPlan};
+pub use state::{PolicyState, StatePage, StateValue};
+pub use throttle::{Action, Decision, Ended, RunningSet, ThrottleAnswer, ThrottleCall};
 
 use crate::{
-    job::PluginName,
+    job::{PluginName, QueueName},
     queue::plugin::{PluginVersion, Role},
 };
 
@@ -34,6 +34,9 @@ pub const REASON_BYTES: usize = 200;
 pub const MESSAGE_BYTES: usize = 2000;
 /// Most bytes of candidates' data, as enqueued, in one call; a single candidate may have more.
 pub const DATA_BYTES: usize = 16 << 20;
+
+/// Most bytes of the details of ended attempts in one call.
+pub const ENDED_DETAIL_BYTES: usize = 1 << 20;
 
 /// One version of a plugin.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,6 +54,16 @@ pub enum Call {
     Throttle(Arc<ThrottleCall>),
     /// A call of a retry strategy.
     Retry(Arc<RetryCall>),
+}
+
+impl Call {
+    /// The queue that it is about.
+    pub fn queue(&self) -> &QueueName {
+        match self {
+            Self::Throttle(call) => &call.queue,
+            Self::Retry(call) => &call.queue,
+        }
+    }
 }
 
 /// A fault in a configuration.

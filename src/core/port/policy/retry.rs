@@ -8,7 +8,8 @@ use super::{
 };
 use crate::{
     job::{Job, Payload, QueueName, payload::MAX_DEPTH},
-    time::Timestamp,
+    time::{Seconds, Timestamp},
+    validate::check_timeout,
 };
 
 /// Everything that a retry strategy's decision depends on.
@@ -26,24 +27,62 @@ pub struct RetryCall {
     pub job: Job,
     /// The job's data as JSON text, if the plugin declares that it needs it.
     pub data: Option<String>,
-    /// The earliest next attempt that its target requested.
+    /// The earliest next attempt that its worker or target requested.
     pub not_before: Option<Timestamp>,
+    /// The host of the job's target, if its type has one.
+    pub host: Option<String>,
 }
 
 /// The answer of a retry strategy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RetryAnswer {
     /// Another attempt.
-    Retry {
-        /// When it is due, within 366 days of the call; in the past means now.
-        at: Timestamp,
-        /// JSON text that replaces the job's data.
-        data: Option<String>,
-        /// Replaces the job's priority.
-        priority: Option<i32>,
-    },
+    Retry(RetryPlan),
     /// No more attempts, with a message for people.
     GiveUp(Option<String>),
+}
+
+/// When the next attempt is due, and what it changes in the job. Nothing keeps what it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetryPlan {
+    /// When it is due, within 366 days of the call; in the past means now.
+    pub at: Timestamp,
+    /// JSON text that replaces the job's data.
+    pub data: Option<String>,
+    /// Replaces the job's priority.
+    pub priority: Option<i32>,
+    /// Replaces the job's weight.
+    pub weight: Option<u32>,
+    /// How many attempts the job still has, including the next one: at least 1.
+    pub attempts_left: Option<u32>,
+    /// Replaces the timeout of the job's attempts.
+    pub timeout: Option<Seconds>,
+}
+
+impl RetryPlan {
+    /// An attempt at `at`, of the job as it is.
+    pub fn new(at: Timestamp) -> Self {
+        Self { at, data: None, priority: None, weight: None, attempts_left: None, timeout: None }
+    }
+
+    /// Whether it changes the job.
+    pub fn changes_job(&self) -> bool {
+        *self != Self::new(self.at)
+    }
+
+    /// What it changes, for people: `priority 3, data {"a":1}`, with at most `most` bytes of data.
+    /// Empty if it changes nothing.
+    pub fn changes(&self, most: usize) -> String {
+        let Self { at: _, data, priority, weight, attempts_left, timeout } = self;
+        let said = [
+            priority.map(|priority| format!("priority {priority}")),
+            weight.map(|weight| format!("weight {weight}")),
+            attempts_left.map(|left| format!("attempts left {left}")),
+            timeout.map(|timeout| format!("timeout {} s", timeout.as_f64())),
+            data.clone().map(|data| format!("data {}", cut(data, most))),
+        ];
+        said.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
 }
 
 impl RetryAnswer {
@@ -58,17 +97,25 @@ impl RetryAnswer {
             Self::GiveUp(message) => {
                 Self::GiveUp(message.map(|message| cut(message, MESSAGE_BYTES)))
             }
-            Self::Retry { at, data, priority } => {
+            Self::Retry(plan) => {
+                let at = plan.at;
                 check_ahead(at, call.now, || format!("plans the next attempt for {}", shown(at)))?;
+                let data = plan.data.as_ref();
                 if let Some(Err(error)) =
-                    data.as_ref().map(|data| Payload::json(data.clone()).check(MAX_DEPTH))
+                    data.map(|data| Payload::json(data.clone()).check(MAX_DEPTH))
                 {
                     return invalid(format!(
                         "replaces the data by text that is not JSON of at most {MAX_DEPTH} levels: \
                          {error}"
                     ));
                 }
-                Self::Retry { at, data, priority }
+                if plan.attempts_left == Some(0) {
+                    return invalid("retries with 0 attempts left; at least 1".into());
+                }
+                if let Some(Err(error)) = plan.timeout.map(check_timeout) {
+                    return invalid(format!("the timeout of its plan {}", error.message));
+                }
+                Self::Retry(plan)
             }
         })
     }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    REASON_BYTES, cut,
+    PolicyState, REASON_BYTES, cut,
     fault::{Fault, check_ahead, invalid, shown},
 };
 use crate::{
@@ -11,9 +11,6 @@ use crate::{
     queue::{Grant, GrantBatch, ledger::Bits},
     time::Timestamp,
 };
-
-/// A throttler's state, by key: at most 64 keys of 128 bytes, 16 KiB in total.
-pub type PolicyState = BTreeMap<String, String>;
 
 /// The granted jobs of a queue at one moment, cheap to copy.
 #[derive(Clone, Debug, Default)]
@@ -42,16 +39,31 @@ pub struct Ended {
     pub id: JobId,
     /// The job's type.
     pub job_type: TypeName,
+    /// The job's priority.
+    pub priority: i32,
+    /// The weight that it took.
+    pub weight: u32,
     /// The job's attributes.
     pub attributes: Attributes,
     /// The attempt.
     pub attempt: u16,
+    /// When it started.
+    pub started_at: Timestamp,
+    /// When it ended.
+    pub ended_at: Timestamp,
     /// Whether it succeeded.
     pub succeeded: bool,
     /// Why it failed.
     pub reason: Option<String>,
+    /// The message of its failure.
+    pub message: Option<String>,
     /// The HTTP status of its target's response.
     pub status: Option<u16>,
+    /// The details that its worker reported, as JSON text; of the first ones with at most
+    /// [`ENDED_DETAIL_BYTES`](super::ENDED_DETAIL_BYTES) together.
+    pub details: Option<String>,
+    /// The earliest next attempt that its worker or target requested.
+    pub not_before: Option<Timestamp>,
 }
 
 /// Everything that a throttler's decision depends on.
@@ -80,6 +92,8 @@ pub struct ThrottleCall {
     /// The candidates' data as JSON text, if the plugin declares that it needs it; at most
     /// [`DATA_BYTES`](super::DATA_BYTES) together.
     pub data: BTreeMap<JobId, String>,
+    /// The host of the target of each type that has one.
+    pub hosts: Arc<BTreeMap<TypeName, String>>,
 }
 
 /// What a throttler does with one candidate.

@@ -10,7 +10,7 @@ use crate::{
     testkit::FnPolicy,
 };
 use tidegate_core::port::policy::{
-    Action, Decision, Fault, FaultKind, RetryAnswer, ThrottleAnswer,
+    Action, Decision, Fault, FaultKind, RetryAnswer, RetryPlan, ThrottleAnswer,
 };
 
 #[tokio::test]
@@ -113,7 +113,7 @@ async fn attempts_fail_in_the_given_period_and_are_retried() {
         Ok(if attempt > 1 {
             RetryAnswer::GiveUp(Some("enough".into()))
         } else {
-            RetryAnswer::Retry { at: call.now, data: None, priority: None }
+            RetryAnswer::Retry(RetryPlan::new(call.now))
         })
     });
     let plugins = Plugins {
@@ -158,7 +158,7 @@ async fn a_failure_carries_message_details_and_wait() {
             let reported = (failure.status, failure.message.as_deref(), failure.details.as_deref());
             assert_eq!(reported, (Some(429), Some("Retry-After: 30"), Some(r#"{"left":0}"#)));
             assert!(call.not_before.is_some_and(|at| at > call.now));
-            Ok(RetryAnswer::Retry { at: call.now, data: None, priority: None })
+            Ok(RetryAnswer::Retry(RetryPlan::new(call.now)))
         });
         let plugins = Plugins {
             policy: Arc::new(policy),

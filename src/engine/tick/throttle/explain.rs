@@ -108,6 +108,7 @@ impl Engine {
             ended: Arc::default(),
             state: Arc::clone(&throttling.state),
             data: self.data_for(throttling, jobs.iter()).await?,
+            hosts: Arc::clone(&self.catalog().await?.hosts),
         }))
     }
 }

@@ -31,7 +31,10 @@ use crate::{
 };
 use tidegate_core::{
     job::{Job, JobId, PluginName},
-    port::policy::{DATA_BYTES, Ended, Fault, Plugin, PolicyState, ThrottleAnswer, ThrottleCall},
+    port::policy::{
+        DATA_BYTES, ENDED_DETAIL_BYTES, Ended, Fault, Plugin, PolicyState, ThrottleAnswer,
+        ThrottleCall,
+    },
     queue::{
         Grant, Limits, Rule,
         plugin::{Description, OnFailure, Throttler},
@@ -72,6 +75,8 @@ pub(super) struct Throttling {
     state: Arc<PolicyState>,
     /// Ended attempts that no answer has processed yet.
     ended: Arc<Vec<Ended>>,
+    /// The bytes of their details.
+    ended_detail_bytes: usize,
     shadowed: bool,
     answered: bool,
 }
@@ -99,7 +104,7 @@ impl Throttling {
         let item = catalog.plugins.get(&name);
         let (item_version, shadowed) =
             item.map_or((0, false), |item| (item.version, item.shadow.is_some()));
-        let (ended, answered) = (Arc::default(), false);
+        let (ended, ended_detail_bytes, answered) = (Arc::default(), 0, false);
         let mut throttling = Self {
             name,
             plugin,
@@ -109,11 +114,14 @@ impl Throttling {
             text,
             state,
             ended,
+            ended_detail_bytes,
             shadowed,
             answered,
         };
         if throttling.needs_ended() {
             throttling.ended = Arc::clone(unreported);
+            let details = unreported.iter().filter_map(|ended| ended.details.as_ref());
+            throttling.ended_detail_bytes = details.map(String::len).sum();
         }
         Some(throttling)
     }
@@ -147,14 +155,27 @@ impl Throttling {
         let error = entry.error.as_ref();
         let reason = error.map(|error| error.reason.as_str());
         let handed_back = entry.hand_back.is_some().then(|| entry.ended_as().as_str());
+        let room = ENDED_DETAIL_BYTES.saturating_sub(self.ended_detail_bytes);
+        let details = error.and_then(|error| error.details.as_ref());
+        let details = details.filter(|details| details.len() <= room).cloned();
+        self.ended_detail_bytes += details.as_ref().map_or(0, String::len);
         Arc::make_mut(&mut self.ended).push(Ended {
             id: job.id.clone(),
             job_type: job.spec.job_type.clone(),
+            priority: grant.priority,
+            weight: grant.weight,
             attributes: job.spec.attributes.clone(),
             attempt: entry.attempt,
+            started_at: entry.started_at,
+            ended_at: entry.ended_at,
             succeeded: entry.outcome == tidegate_core::job::Outcome::Succeeded,
             reason: reason.or(handed_back).map(str::to_owned),
+            message: error.and_then(|error| error.message.clone()),
             status: error.and_then(|error| error.status),
+            details,
+            not_before: error
+                .and_then(|error| error.retry_after)
+                .map(|wait| entry.ended_at + wait.duration()),
         });
     }
 

@@ -122,9 +122,11 @@ impl Search<'_> {
         let Agreed { call, answer, outcomes, full } = agreed;
         let throttling = self.plan.throttling.as_mut().expect("it was just called");
         throttling.answered = true;
-        throttling.ended = Arc::default();
+        (throttling.ended, throttling.ended_detail_bytes) = (Arc::default(), 0);
         if let Some(state) = &answer.state {
-            throttling.state = Arc::new(state.clone());
+            let mut state = state.clone();
+            state.balance();
+            throttling.state = Arc::new(state);
         }
         let rule = throttling.rule();
         let shadowed = throttling.plugin.clone().filter(|_| throttling.shadowed);

@@ -156,6 +156,7 @@ impl<'a> Search<'a> {
             ended: Arc::clone(&throttling.ended),
             state: Arc::clone(&throttling.state),
             data: texts.map(|(id, text)| (id.clone(), text.clone())).collect(),
+            hosts: Arc::clone(&self.catalog.hosts),
         })
     }
 

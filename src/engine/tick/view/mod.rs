@@ -114,16 +114,17 @@ impl LedgerView {
         }
     }
 
-    /// The throttler's state in the ledger, or in the record that the ledger names.
+    /// The throttler's state in the ledger, or in the records that the ledger names.
     fn read_state(&self) -> Arc<PolicyState> {
-        let kept = self.ledger.policy.as_ref().map(|policy| &policy.state);
-        Arc::new(match kept {
-            Some(StateLocation::Inline(state)) => state.clone(),
-            Some(StateLocation::Batch(id)) => {
-                self.batches.get(id).and_then(|batch| batch.state.clone()).unwrap_or_default()
+        let page = |id| self.batches.get(id).and_then(|batch| batch.state.clone());
+        let pages = match self.ledger.policy.as_ref().map(|policy| &policy.state) {
+            Some(StateLocation::Inline(page)) => vec![page.clone()],
+            Some(location) => {
+                location.pages().iter().map(|id| page(id).unwrap_or_default()).collect()
             }
-            None => PolicyState::new(),
-        })
+            None => Vec::new(),
+        };
+        Arc::new(PolicyState::of_pages(pages))
     }
 
     /// The state of `plugin`. Empty if the ledger has the state of another plugin or of another
@@ -151,7 +152,7 @@ impl LedgerView {
         (gone && !self.state.is_empty()).then(|| NewState {
             plugin: plugin.clone(),
             state_version: *state_version,
-            state: PolicyState::new(),
+            state: PolicyState::default(),
         })
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{Delta, LedgerView, NewState};
 use tidegate_core::{
     job::Value,
+    port::policy::StatePage,
     queue::{
         Grant, GrantBatch, Ledger, Limits,
         ledger::{BatchId, BatchRef, Bits, KeptPolicyState, StateLocation},
@@ -22,9 +23,9 @@ const MAX_INLINE_STATE_BYTES: usize = 512;
 /// The largest size of a batch's grants, as [`bytes()`] estimates it. A record of some stores has
 /// at most 400 KB.
 const MAX_BATCH_BYTES: usize = 256 << 10;
-/// The offset from a commit's nonce that numbers the record of a throttler's state. Batches use the
-/// other offsets.
-const STATE_OFFSET: u64 = 2;
+/// The offset from a commit's nonce that numbers the first page of a throttler's state. Batches use
+/// smaller offsets.
+const PAGE_OFFSET: u64 = 1 << 32;
 
 /// The writes that commit a [`Delta`].
 pub(crate) struct Prepared {
@@ -79,8 +80,9 @@ impl LedgerView {
         Prepared { ledger, add, remove }
     }
 
-    /// Stores a throttler's new state in `ledger`, or in a record that `ledger` names. The fields
-    /// that a newer release added to the plugin's state stay where they were.
+    /// Stores a throttler's new state in `ledger`, or in records that `ledger` names: one for each
+    /// page that differs from the stored one. The fields that a newer release added to the plugin's
+    /// state stay where they were, as long as that page exists.
     fn keep_state(
         &self,
         ledger: &mut Ledger,
@@ -88,40 +90,57 @@ impl LedgerView {
         add: &mut Vec<GrantBatch>,
         remove: &mut Vec<BatchId>,
     ) {
-        let NewState { plugin, state_version, state } = new.clone();
-        let (mut of_ledger, mut of_batch) = (UnknownFields::default(), UnknownFields::default());
-        if let Some(old) = ledger.policy.take() {
-            let is_same = old.plugin == plugin;
-            if let StateLocation::Batch(id) = old.state {
-                remove.push(id);
-                let batch = self.batches.get(&id).filter(|_| is_same);
-                of_batch = batch.map(|batch| batch.unknown.clone()).unwrap_or_default();
-            }
-            if is_same {
-                of_ledger = old.unknown;
-            }
-        }
-        let has_unknown =
-            [&of_ledger, &of_batch].iter().any(|fields| !fields.as_slice().is_empty());
-        if state.is_empty() && !has_unknown {
+        let NewState { plugin, state_version, state } = new;
+        let old = ledger.policy.take();
+        let mut ids = old.as_ref().map(|old| old.state.pages().to_vec()).unwrap_or_default();
+        // Another plugin's fields are not kept.
+        let old = old.filter(|old| old.plugin == *plugin);
+        let unknown_of = |id: &BatchId| {
+            let batch = self.batches.get(id).filter(|_| old.is_some());
+            batch.map(|batch| batch.unknown.clone()).unwrap_or_default()
+        };
+        let fields: Vec<UnknownFields> = ids.iter().map(unknown_of).collect();
+        let of_ledger = old.as_ref().map(|old| old.unknown.clone()).unwrap_or_default();
+        let has = |fields: &UnknownFields| !fields.as_slice().is_empty();
+        if state.is_empty() && !has(&of_ledger) && !fields.iter().any(has) {
+            remove.append(&mut ids);
             return;
         }
-        let bytes: usize = state.iter().map(|(key, value)| key.len() + value.len()).sum();
-        let is_small = bytes <= MAX_INLINE_STATE_BYTES && of_batch.as_slice().is_empty();
+        let is_small = state.bytes() <= MAX_INLINE_STATE_BYTES && !fields.iter().any(has);
         let state = if is_small {
-            StateLocation::Inline(state)
+            remove.append(&mut ids);
+            let entries = state.iter().map(|(key, value)| (key.clone(), value.clone()));
+            StateLocation::Inline(entries.collect())
         } else {
-            let id = BatchId((ledger.nonce >> 1) ^ STATE_OFFSET);
-            add.push(GrantBatch {
-                id,
-                ledger_version: ledger.version,
-                grants: Vec::new(),
-                state: Some(state),
-                unknown: of_batch,
-            });
-            StateLocation::Batch(id)
+            // A page stays if it is the page of the same keys, with the same entries.
+            let stored = self.state.pages();
+            let same_keys = old.is_some() && ids.len() == state.pages().len();
+            let empty = [Arc::default()];
+            let pages = if state.is_empty() { &empty } else { state.pages() };
+            let mut named = Vec::with_capacity(pages.len());
+            for (nth, page) in pages.iter().enumerate() {
+                let kept = ids.get(nth).filter(|_| same_keys && stored.get(nth) == Some(page));
+                named.push(kept.copied().unwrap_or_else(|| {
+                    let id = BatchId((ledger.nonce >> 1) ^ (PAGE_OFFSET + nth as u64));
+                    add.push(GrantBatch {
+                        id,
+                        ledger_version: ledger.version,
+                        grants: Vec::new(),
+                        state: Some(StatePage::clone(page)),
+                        unknown: fields.get(nth).cloned().unwrap_or_default(),
+                    });
+                    id
+                }));
+            }
+            remove.extend(ids.iter().filter(|id| !named.contains(id)));
+            StateLocation::of_pages(named)
         };
-        ledger.policy = Some(KeptPolicyState { plugin, state_version, state, unknown: of_ledger });
+        ledger.policy = Some(KeptPolicyState {
+            plugin: plugin.clone(),
+            state_version: *state_version,
+            state,
+            unknown: of_ledger,
+        });
     }
 
     /// Merges the emptiest batches into one when there are too many, or two are under a quarter
@@ -285,9 +304,7 @@ fn append(
     sent: bool,
     sends: u8,
 ) {
-    let mut numbers = (0..)
-        .map(|nth| BatchId((ledger.nonce >> 1) ^ nth))
-        .filter(|id| id.0 != (ledger.nonce >> 1) ^ STATE_OFFSET);
+    let mut numbers = (0..PAGE_OFFSET).map(|nth| BatchId((ledger.nonce >> 1) ^ nth));
     let id = numbers
         .find(|id| ledger.referenced_batches().all(|named| named != *id))
         .expect("there are more numbers than batches");
@@ -315,7 +332,7 @@ mod tests {
 
     use super::*;
     use crate::testkit::builders::name;
-    use tidegate_core::job::Version;
+    use tidegate_core::{job::Version, port::policy::PolicyState};
 
     /// The view of a ledger and its throttler's large state, each with a field of a newer release.
     fn extended() -> LedgerView {
@@ -330,7 +347,7 @@ mod tests {
             id: BatchId(7),
             ledger_version: 1,
             grants: Vec::new(),
-            state: Some([("k".into(), "v".repeat(600))].into()),
+            state: Some([("k".into(), "v".repeat(600).into())].into()),
             unknown: field("of the batch"),
         };
         LedgerView::new(Ledger { policy: Some(policy), ..Ledger::default() }, vec![batch])
@@ -339,7 +356,8 @@ mod tests {
     /// The unknown fields of the ledger's entry and of the batch, after a tick stored `state`.
     fn after(view: &mut LedgerView, plugin: &str, state: &[(&str, &str)]) -> [Vec<String>; 2] {
         let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
-        let state = state.iter().map(owned).collect();
+        let mut state: PolicyState = state.iter().map(owned).collect();
+        state.balance();
         let new = NewState { plugin: name(plugin), state_version: 1, state };
         let delta = Delta { policy: Some(new), ..Delta::default() };
         let nonce = view.ledger.nonce + 2;
@@ -349,10 +367,10 @@ mod tests {
             fields.as_slice().iter().map(ToString::to_string).collect::<Vec<_>>()
         };
         let Some(policy) = &view.ledger.policy else { return [vec![], vec![]] };
-        let StateLocation::Batch(id) = &policy.state else {
+        let [page] = policy.state.pages() else {
             return [texts(&policy.unknown), vec![]];
         };
-        [texts(&policy.unknown), texts(&view.batches[id].unknown)]
+        [texts(&policy.unknown), texts(&view.batches[page].unknown)]
     }
 
     #[test]

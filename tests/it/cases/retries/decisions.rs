@@ -9,8 +9,8 @@ use tidegate_core::{
         lifecycle::{Failure, Reason, Waiting},
         type_config::TypeConfig,
     },
-    port::policy::{RetryAnswer, RetryCall},
-    queue::plugin::Description,
+    port::policy::{RetryAnswer, RetryCall, RetryPlan},
+    queue::{QueueConfig, plugin::Description},
     time::Seconds,
 };
 use tidegate_engine::{
@@ -19,7 +19,7 @@ use tidegate_engine::{
 };
 
 use super::{after, fail, failed_once, places, planner, sweep};
-use crate::cases::harness::{failed, work};
+use crate::cases::harness::{failed, report, work};
 
 #[tokio::test]
 async fn a_failed_attempt_frees_its_slot_and_waits_for_a_decision() {
@@ -65,11 +65,11 @@ async fn a_retry_decision_may_change_data_and_priority() {
                 .map(|text| serde_json::from_str::<serde_json::Value>(text).unwrap()),
             Some(json!({"region": "east"}))
         );
-        RetryAnswer::Retry {
-            at: call.now,
+        RetryAnswer::Retry(RetryPlan {
             data: Some("{\"region\": \"west\"}".into()),
             priority: Some(7),
-        }
+            ..RetryPlan::new(call.now)
+        })
     };
     for (mut harness, _) in places(says, rewrite).await {
         let attributes = [("region".to_owned(), "/region".to_owned())].into();
@@ -100,6 +100,44 @@ async fn a_retry_decision_may_change_data_and_priority() {
             }
         );
         assert_eq!(harness.lease(1).await[0].life.attempt, 2);
+    }
+}
+
+#[tokio::test]
+async fn a_retry_decision_may_change_weight_attempts_and_timeout() {
+    let plan = |call: &RetryCall| {
+        RetryAnswer::Retry(RetryPlan {
+            weight: Some(3),
+            attempts_left: Some(2),
+            timeout: Some(Seconds::new(7)),
+            ..RetryPlan::new(call.now)
+        })
+    };
+    for (mut harness, _) in places(Description::default(), plan).await {
+        let only_two =
+            TypeConfig { max_attempts: Some(9), retry: planner(), ..TypeConfig::default() };
+        harness.set_type("work", only_two).await;
+        harness.set_queue(QueueConfig { concurrency: Some(5), ..QueueConfig::default() }).await;
+        let (job, _) = failed_once(&mut harness, work()).await;
+        for attempt in 2..=3 {
+            sweep(&harness).await;
+            let spec = harness.job(&job.id).await.spec;
+            let now = (spec.weight, spec.max_attempts, spec.timeout);
+            assert_eq!(now, (3, attempt + 1, Seconds::new(7)), "two attempts are left each time");
+            let original = spec.original.as_ref().unwrap();
+            assert_eq!(
+                (original.weight, original.max_attempts, original.timeout),
+                (Some(1), Some(9), Some(TypeConfig::default().timeout_seconds))
+            );
+            let leased = harness.lease(3).await;
+            assert_eq!(leased[0].life.attempt, attempt);
+            harness
+                .tick(TickInput {
+                    reports: vec![report(&leased[0], failed())],
+                    ..TickInput::default()
+                })
+                .await;
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use tidegate_core::{
     job::{
         Body, Outcome, Payload, State, lifecycle::Waiting, retry::Retry, type_config::TypeConfig,
     },
-    port::policy::{Fault, FaultKind, RetryAnswer, RetryCall},
+    port::policy::{Fault, FaultKind, RetryAnswer, RetryCall, RetryPlan},
     queue::plugin::Description,
 };
 use tidegate_engine::{
@@ -35,7 +35,7 @@ async fn an_unstorable_retry_decision_is_retried_and_blocks_no_other() {
     let answer = |call: &RetryCall| {
         let large = call.job.spec.priority == 1;
         let data = large.then(|| format!("\"{}\"", "x".repeat(OBJECT_BYTES)));
-        RetryAnswer::Retry { at: call.now, data, priority: None }
+        RetryAnswer::Retry(RetryPlan { data, ..RetryPlan::new(call.now) })
     };
     for (mut harness, _) in places(Description::default(), answer).await {
         let objects = Arc::new(FaultyObjects::default());
@@ -96,13 +96,15 @@ async fn a_failing_or_invalid_strategy_falls_back_to_the_backoff() {
             let (at_once, far) = (call.now, call.now + Duration::from_hours(367 * 24));
             match at.fetch_add(1, Ordering::Relaxed) {
                 0 => Err(fault("it divided by zero")),
-                1 => Ok(RetryAnswer::Retry { at: far, data: None, priority: None }),
-                2 => Ok(RetryAnswer::Retry { at: at_once, data: Some("{".into()), priority: None }),
-                _ => Ok(RetryAnswer::Retry {
-                    at: at_once,
+                1 => Ok(RetryAnswer::Retry(RetryPlan::new(far))),
+                2 => Ok(RetryAnswer::Retry(RetryPlan {
+                    data: Some("{".into()),
+                    ..RetryPlan::new(at_once)
+                })),
+                _ => Ok(RetryAnswer::Retry(RetryPlan {
                     data: Some(format!("\"{}\"", "x".repeat(5 << 20))),
-                    priority: None,
-                }),
+                    ..RetryPlan::new(at_once)
+                })),
             }
         }));
         harness.push("planner", "v1", None, Some(Description::default())).await.unwrap();

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tidegate_core::{
     job::{Job, retry::Retry, type_config::TypeConfig},
-    port::policy::{RetryAnswer, RetryCall},
+    port::policy::{RetryAnswer, RetryCall, RetryPlan},
     queue::{QueueConfig, plugin::Description},
 };
 use tidegate_engine::{
@@ -54,11 +54,7 @@ fn planner() -> Retry {
 }
 
 fn after(seconds: u64) -> impl Fn(&RetryCall) -> RetryAnswer + Send + Sync + 'static {
-    move |call| RetryAnswer::Retry {
-        at: call.now + Duration::from_secs(seconds),
-        data: None,
-        priority: None,
-    }
+    move |call| RetryAnswer::Retry(RetryPlan::new(call.now + Duration::from_secs(seconds)))
 }
 
 /// Fails the running attempt.

@@ -92,7 +92,7 @@ async fn a_page_counts_though_the_call_for_the_next_page_fails() {
                 left = std::cmp::max(left, 1) - 1;
                 if left > 0 { run() } else { hold("nine a page") }
             });
-            let ran: u64 = call.state.get("ran").map_or(0, |text| text.parse().unwrap()) + 9;
+            let ran: u64 = call.state.text("ran").map_or(0, |text| text.parse().unwrap()) + 9;
             Ok(ThrottleAnswer {
                 state: Some([("ran".to_owned(), ran.to_string())].into()),
                 ..answer

@@ -4,6 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
+use serde_json::json;
 use tidegate_core::{
     job::{
         Encoding, Payload,
@@ -51,6 +52,7 @@ async fn a_throttler_hears_of_attempts_that_ended_once_each() {
         let failure = Failure {
             status: Some(429),
             retry_after: Some(Seconds::new(3600)),
+            details: Some("[7]".into()),
             ..Failure::new(Reason::NotDelivered, "busy")
         };
         let busy = ReportOutcome::Failed { failure, retryable: true };
@@ -70,6 +72,13 @@ async fn a_throttler_hears_of_attempts_that_ended_once_each() {
             [(true, None, None, 1), (false, Some("not_delivered".into()), Some(429), 1)]
         );
         assert!(heard.iter().all(|ended| ended.attributes["region"].text() == "east"));
+        let busy = &heard[1];
+        assert_eq!(
+            (busy.priority, busy.weight, busy.message.as_deref(), busy.details.as_deref()),
+            (100, 1, Some("busy"), Some("[7]"))
+        );
+        assert!(busy.started_at <= busy.ended_at && busy.ended_at <= harness.now());
+        assert_eq!(busy.not_before, Some(busy.ended_at + Duration::from_hours(1)));
         // An attempt that another process ended, known from its hint; then leases that expire.
         let (before, _) = harness.engine.cancel(&running[2].id, None, true).await.unwrap();
         harness
@@ -92,6 +101,46 @@ async fn a_throttler_hears_of_attempts_that_ended_once_each() {
         harness.tick(TickInput::default()).await;
         assert_eq!(ended(&calls).len(), 0);
         assert_eq!(calls.lock().len(), 0, "without changes and candidates it is not called");
+    }
+}
+
+#[tokio::test]
+async fn the_details_of_one_call_are_bounded() {
+    for harness in every_store() {
+        let (policy, calls) = watched(|call| each(call, |_| run()));
+        let mut harness = harness.with_policy(policy);
+        harness.throttled(Description { needs_ended: true, ..says() }, limit(99)).await;
+        harness.enqueue_many((0..80).map(|_| work())).await;
+        let running = harness.lease(80).await;
+        calls.lock().clear();
+        let failure = Failure {
+            details: Some(format!("\"{}\"", "x".repeat(16_000))),
+            ..Failure::new(Reason::Failed, "busy")
+        };
+        let failed = ReportOutcome::Failed { failure, retryable: true };
+        let reports = running.iter().map(|job| report(job, failed.clone())).collect();
+        harness.tick(TickInput { reports, ..TickInput::default() }).await;
+        let calls = calls.lock();
+        let ended: Vec<&Ended> = calls.iter().flat_map(|call| call.ended.iter()).collect();
+        assert_eq!(ended.len(), 80);
+        let with_details = ended.iter().filter(|ended| ended.details.is_some()).count();
+        assert_eq!(with_details, (1 << 20) / 16_002);
+    }
+}
+
+#[tokio::test]
+async fn a_throttler_knows_the_hosts_of_targets() {
+    for harness in every_store() {
+        let (policy, calls) = watched(|call| each(call, |_| hold("not now")));
+        let mut harness = harness.with_policy(policy);
+        harness.throttled(says(), limit(9)).await;
+        let config = json!({"target": {"url": "https://API.example.com:8443/{type}"}});
+        harness.set_type("push", serde_json::from_value(config).unwrap()).await;
+        harness.enqueue_many([of_type("push"), work()]).await;
+        harness.lease_of(&["push", "work"], 2).await;
+        let hosts = calls.lock().last().unwrap().hosts.clone();
+        let expected = [(name("push"), "api.example.com".to_owned())];
+        assert_eq!(*hosts, expected.into());
     }
 }
 

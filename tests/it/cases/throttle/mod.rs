@@ -17,7 +17,7 @@ use std::{
 use parking_lot::Mutex;
 use tidegate_core::{
     job::Job,
-    port::policy::{ThrottleAnswer, ThrottleCall},
+    port::policy::{StatePage, ThrottleAnswer, ThrottleCall},
     queue::{QueueConfig, ledger::StateLocation, plugin::Description},
 };
 use tidegate_engine::testkit::{
@@ -71,11 +71,14 @@ fn counts<const N: usize>(counts: [(&str, usize); N]) -> BTreeMap<String, usize>
 /// The stored state of the plugin.
 async fn remembered(harness: &Harness) -> Option<String> {
     let (ledger, batches) = harness.store.ledger(&queue()).await.unwrap()?;
-    match ledger.policy?.state {
-        StateLocation::Inline(state) => state.get("ran").cloned(),
-        StateLocation::Batch(id) => {
-            batches.iter().find(|batch| batch.id == id)?.state.as_ref()?.get("ran").cloned()
-        }
+    let location = ledger.policy?.state;
+    let text = |page: &StatePage| page.get("ran").map(|value| value.text.clone());
+    match &location {
+        StateLocation::Inline(page) => text(page),
+        location => location
+            .pages()
+            .iter()
+            .find_map(|id| text(batches.iter().find(|batch| batch.id == *id)?.state.as_ref()?)),
     }
 }
 

@@ -6,8 +6,12 @@ use std::sync::{
 };
 
 use tidegate_core::{
-    port::policy::{ThrottleAnswer, ThrottleCall},
-    queue::{QueueConfig, ledger::StateLocation, plugin::Description},
+    port::policy::{PolicyState, ThrottleAnswer, ThrottleCall},
+    queue::{
+        QueueConfig,
+        ledger::{BatchId, StateLocation},
+        plugin::Description,
+    },
 };
 use tidegate_engine::testkit::{
     FnPolicy,
@@ -20,7 +24,7 @@ use crate::cases::harness::{Harness, every_store, queue, work};
 
 /// Runs every job, and counts them in its state.
 fn counting(call: &ThrottleCall) -> ThrottleAnswer {
-    let before: u64 = call.state.get("ran").map_or(0, |text| text.parse().unwrap());
+    let before: u64 = call.state.text("ran").map_or(0, |text| text.parse().unwrap());
     let ran = before + call.candidates.len() as u64;
     ThrottleAnswer {
         state: Some([("ran".to_owned(), ran.to_string())].into()),
@@ -73,6 +77,39 @@ async fn a_state_outlives_processes_and_goes_with_the_commit() {
 }
 
 #[tokio::test]
+async fn a_tick_writes_the_pages_of_the_state_that_changed() {
+    for harness in every_store() {
+        let mut harness = harness.with_policy(FnPolicy::default().throttling(|_, call| {
+            let mut state = PolicyState::clone(&call.state);
+            let ran = state.text("ran").map_or(0, |text| text.parse::<u64>().unwrap());
+            if ran == 0 {
+                for key in 0..100 {
+                    state.set(format!("key {key}"), "x".repeat(500).into());
+                }
+            }
+            state.set("ran".into(), (ran + 1).to_string().into());
+            Ok(ThrottleAnswer { state: Some(state), ..each(call, |_| run()) })
+        }));
+        harness.throttled(says(), limit(9)).await;
+        let mut before: Vec<BatchId> = Vec::new();
+        for round in 1..=4 {
+            harness.enqueue(work()).await;
+            harness.lease(1).await;
+            harness.restart();
+            assert_eq!(remembered(&harness).await, Some(round.to_string()));
+            let (ledger, batches) = harness.store.ledger(&queue()).await.unwrap().unwrap();
+            let pages = ledger.policy.as_ref().unwrap().state.pages().to_vec();
+            assert_eq!(pages.len(), 16, "about 53 KB in pages of 4 KB");
+            let changed = pages.iter().filter(|id| !before.contains(id)).count();
+            assert_eq!(changed, if round == 1 { 16 } else { 1 }, "round {round}");
+            let stored = harness.store.batches(&queue()).await.unwrap();
+            assert_eq!(stored.len(), batches.len(), "every record is named");
+            before = pages;
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_large_state_is_a_record_of_its_own_and_leaves_none_behind() {
     for harness in every_store() {
         let small = Arc::new(AtomicBool::new(false));
@@ -80,7 +117,7 @@ async fn a_large_state_is_a_record_of_its_own_and_leaves_none_behind() {
         let mut harness = harness.with_policy(FnPolicy::default().throttling(move |_, call| {
             let mut answer = counting(call);
             if !shrink.load(Ordering::Relaxed) {
-                answer.state.get_or_insert_default().insert("much".into(), "x".repeat(8000));
+                answer.state.get_or_insert_default().set("much".into(), "x".repeat(3000).into());
             }
             Ok(answer)
         }));
@@ -197,7 +234,7 @@ async fn two_processes_never_spend_one_token_twice() {
     for harness in every_store() {
         // Ten tokens in all, in the state.
         let spend = |call: &ThrottleCall| {
-            let mut spent: usize = call.state.get("ran").map_or(0, |text| text.parse().unwrap());
+            let mut spent: usize = call.state.text("ran").map_or(0, |text| text.parse().unwrap());
             let mut answer = each(call, |_| {
                 if spent >= 10 {
                     return hold("no token is left");

@@ -163,8 +163,7 @@ async fn a_strategy_decides_the_retry_and_the_backoff_replaces_it() {
         (&json!(["retry"]), &json!("trapped"))
     );
     assert_eq!(
-        tide.get("/v1/plugins/broken/faults").await.is(200)["faults"][0]["call"]["retry"]["failed"]
-            ["last"]["attempt"],
+        tide.get("/v1/plugins/broken/faults").await.is(200)["faults"][0]["call"]["retry"]["last"]["attempt"],
         1
     );
     assert_eq!(tide.get("/v1/plugins/at-once").await.is(200)["health"]["faults"], 0);
@@ -174,7 +173,7 @@ async fn a_strategy_decides_the_retry_and_the_backoff_replaces_it() {
 async fn an_answer_refused_by_the_server_is_counted_with_its_call() {
     let tide = Tidegate::start().await;
     // It adds a seventeenth attribute: a job has sixteen at most.
-    let body = "(local.set $r (call $alloc (i32.const 48))) (i32.store8 offset=24 (local.get $r) (i32.const 1))
+    let body = "(local.set $r (call $alloc (i32.const 80))) (i32.store8 offset=24 (local.get $r) (i32.const 1))
         (i32.store offset=28 (local.get $r) (i32.const 2048)) (i32.store offset=32 (local.get $r) (i32.const 14)) (local.get $r)";
     let guest =
         Guest::retry().items(r#"(data (i32.const 2048) "{\"region\":\"x\"}")"#).on_failure(body);
@@ -193,7 +192,7 @@ async fn an_answer_refused_by_the_server_is_counted_with_its_call() {
     );
     let fault = tide.get("/v1/plugins/adding/faults").await.is(200)["faults"][0].clone();
     assert_eq!(
-        (&fault["kind"], &fault["call"]["retry"]["failed"]["job"]["id"]),
+        (&fault["kind"], &fault["call"]["retry"]["failed"]["id"]),
         (&json!("invalid_answer"), &json!(id)),
         "{fault}"
     );

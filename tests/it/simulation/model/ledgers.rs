@@ -2,6 +2,7 @@
 
 use tidegate_core::{
     job::{Job, QueueName},
+    port::policy::StatePage,
     queue::{
         Grant, GrantBatch, Ledger, Limits,
         ledger::{BatchId, StateLocation},
@@ -221,14 +222,15 @@ impl Model {
         let Some(policy) = &ledger.policy else {
             return Some(0);
         };
-        let state = match &policy.state {
-            StateLocation::Inline(state) => state,
-            StateLocation::Batch(id) => self.batches.get(&(queue.clone(), *id))?.state.as_ref()?,
+        let page = |id: &BatchId| self.batches.get(&(queue.clone(), *id))?.state.as_ref();
+        let pages: Vec<&StatePage> = match &policy.state {
+            StateLocation::Inline(page) => vec![page],
+            location => location.pages().iter().map(page).collect::<Option<_>>()?,
         };
         // An empty state is kept for the fields that a newer release added to it.
-        if state.is_empty() {
+        if pages.iter().all(|page| page.is_empty()) {
             return Some(0);
         }
-        state.get(STARTED)?.parse().ok()
+        pages.into_iter().find_map(|page| page.get(STARTED))?.text.parse().ok()
     }
 }

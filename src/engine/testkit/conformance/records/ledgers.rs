@@ -6,7 +6,10 @@ use super::super::{commit, done, refused, run};
 use crate::testkit::builders::{at, name};
 use tidegate_core::{
     job::{Value, Version},
-    port::job_store::{Committed, CurrentRecord, Expect, JobStore, Write},
+    port::{
+        job_store::{Committed, CurrentRecord, Expect, JobStore, Write},
+        policy::{StatePage, StateValue},
+    },
     queue::{
         Grant, GrantBatch, Ledger, Rule,
         ledger::{BatchId, BatchRef, Bits, KeptPolicyState, StateLocation},
@@ -86,8 +89,8 @@ fn ledger(version: u64, batches: &[u64]) -> Ledger {
     }
 }
 
-fn state(value: &str) -> BTreeMap<String, String> {
-    BTreeMap::from([("key".to_owned(), value.to_owned())])
+fn state(value: &str) -> StatePage {
+    BTreeMap::from([("key".to_owned(), value.into())])
 }
 
 /// A ledger is read with the batches that it names and no others. Other batches are listed until
@@ -122,29 +125,34 @@ pub async fn a_ledger_comes_with_the_batches_that_it_names(store: &dyn JobStore)
     assert_eq!(store.batches(&name("other")).await.expect("the store answers"), [(BatchId(1), 8)]);
 }
 
-/// A throttler state that is too large for the ledger is a batch, which the ledger names
-/// separately.
+/// The pages of a throttler state that is too large for the ledger are batches, which the ledger
+/// names separately. At most 64 of them come with it.
 pub async fn a_ledger_comes_with_its_throttlers_state(store: &dyn JobStore) {
     let mut ledger = ledger(1, &[3]);
     ledger.policy = Some(KeptPolicyState {
         plugin: name("t"),
         state_version: 1,
-        state: StateLocation::Batch(BatchId(8)),
+        state: StateLocation::Pages((8..72).map(BatchId).collect()),
         unknown: UnknownFields::default(),
     });
-    let large = GrantBatch {
-        id: BatchId(8),
+    let page = |id| GrantBatch {
+        id: BatchId(id),
         ledger_version: 1,
         grants: Vec::new(),
-        state: Some(state(&"é".repeat(8000))),
+        state: Some(StatePage::from([
+            ("stays".to_owned(), "é".repeat(2000).as_str().into()),
+            ("ends".to_owned(), StateValue { text: "v".into(), expires_at: Some(at(9)) }),
+        ])),
         unknown: UnknownFields::default(),
     };
-    let batches =
-        [batch(3, 1), batch(5, 1), large.clone()].map(|batch| Write::AddBatch(name("mail"), batch));
+    let pages: Vec<GrantBatch> = (8..72).map(page).collect();
+    let batches = [batch(3, 1), batch(5, 1)].into_iter().chain(pages.clone());
+    let batches = batches.map(|batch| Write::AddBatch(name("mail"), batch));
     let set = Write::SetLedger { queue: name("mail"), ledger: ledger.clone(), was: Expect::Absent };
-    done(store, batches.into_iter().chain([set]).collect()).await;
+    done(store, batches.chain([set]).collect()).await;
     let found = store.ledger(&name("mail")).await.expect("the store answers");
-    assert_eq!(found, Some((ledger, vec![batch(3, 1), large])));
+    let named = [batch(3, 1)].into_iter().chain(pages).collect();
+    assert_eq!(found, Some((ledger, named)));
 }
 
 /// Of two writers that read the same ledger, one commits.
