@@ -1,0 +1,3 @@
+module example.com/my-plugin
+
+go 1.27
