@@ -1,4 +1,4 @@
-// Package clock has the clock of a call, which stands still, and the time zones of the server.
+// Package clock has the clock of a call, which does not move, and the time zones of the server.
 package clock
 
 import (
