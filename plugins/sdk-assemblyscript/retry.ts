@@ -4,7 +4,7 @@
 //
 //   export class Retry extends RetryStrategy {
 //     describe(): Description { return new Description("Tries again after five seconds."); }
-//     onFailure(config: Json, call: Call, failed: Job, last: Failure): Verdict {
+//     onFailure(config: Json, call: Call, job: Job, last: Failure): Verdict {
 //       return call.after(5);
 //     }
 //   }
@@ -21,8 +21,11 @@ export { Json } from "./json";
 
 /** The base of an author's `Retry`. */
 export abstract class RetryStrategy extends Plugin {
-  /** Decides what follows a failed attempt. It is not called when no attempts are left. */
-  abstract onFailure(config: Json, call: Call, failed: Job, last: Failure): Verdict;
+  /**
+   * Decides what follows the failure `last` of `job`, whose earlier failures are in `job.earlier`.
+   * It is not called when no attempts are left.
+   */
+  abstract onFailure(config: Json, call: Call, job: Job, last: Failure): Verdict;
 }
 
 /** The inputs of a decision, in addition to the configuration and the failure. */

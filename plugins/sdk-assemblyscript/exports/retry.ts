@@ -24,7 +24,7 @@ export function retryOnFailure(at: usize): usize {
   const json = Json.parse(readText(at + 24));
   if (json.error != "") return Verdict.failed(`configuration: ${json.error}`).write();
   const call = new Call(readText(at), load<u64>(at, 8), load<u64>(at, 16));
-  const failed = readJob(at + CONTEXT_BYTES);
+  const job = readJob(at + CONTEXT_BYTES);
   const last = readFailure(at + CONTEXT_BYTES + JOB_BYTES);
-  return new Retry().onFailure(json, call, failed, last).write();
+  return new Retry().onFailure(json, call, job, last).write();
 }

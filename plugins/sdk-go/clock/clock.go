@@ -43,7 +43,7 @@ func Now() time.Time { return abi.Time(now()) }
 // Local returns what a time zone shows at an instant. The zone is a name of the IANA time zone
 // database, such as `Europe/Berlin`. The error names the wrong argument.
 func Local(zone string, at time.Time) (Shown, error) {
-	local(zone, abi.Timestamp(at), uint32(abi.ResultAddress()))
+	local(abi.Valid(zone), abi.Timestamp(at), uint32(abi.ResultAddress()))
 	result := abi.ResultAddress()
 	if result.Uint8(0) != 0 {
 		return Shown{}, errors.New(result.Text(4))
@@ -63,7 +63,7 @@ func Local(zone string, at time.Time) (Shown, error) {
 // Instant returns when a time zone shows a time. If it shows the time twice, the first instant. If
 // it skips the time, the instant of the change. The error names the wrong argument.
 func Instant(zone string, at LocalTime) (time.Time, error) {
-	instant(zone, at.Year, uint32(at.Month)&0xff, uint32(at.Day), uint32(at.Hour),
+	instant(abi.Valid(zone), at.Year, uint32(at.Month)&0xff, uint32(at.Day), uint32(at.Hour),
 		uint32(at.Minute), uint32(at.Second), uint32(at.Millisecond), uint32(abi.ResultAddress()))
 	result := abi.ResultAddress()
 	if result.Uint8(0) != 0 {

@@ -34,10 +34,11 @@ type Strategy[C any] struct {
 	// Check returns the errors of a configuration that was parsed. Empty if it is valid. A strategy
 	// may have none.
 	Check func(config C) []Problem
-	// OnFailure decides what follows a failed attempt. It is not called when no attempts are left.
+	// OnFailure decides what follows the failure last of job, whose earlier failures are in
+	// job.Earlier. It is not called when no attempts are left.
 	//
 	// After an error or a panic, the built-in backoff decides, and users see the message.
-	OnFailure func(config C, call *Call, failed *Job, last Failure) (Verdict, error)
+	OnFailure func(config C, call *Call, job *Job, last Failure) (Verdict, error)
 }
 
 // Call has the inputs of a decision, in addition to the configuration and the failure.
@@ -91,7 +92,7 @@ func GiveUp(message string) Verdict { return Verdict{message: message} }
 var exported struct {
 	description contract.Description
 	check       func(config string) []Problem
-	onFailure   func(config string, call *Call, failed *Job, last Failure) (Verdict, error)
+	onFailure   func(config string, call *Call, job *Job, last Failure) (Verdict, error)
 }
 
 // Export makes the component's retry strategy. Call it in `init`.
@@ -100,7 +101,7 @@ func Export[C any](plugin Strategy[C]) {
 		About: plugin.About, ConfigSchema: plugin.ConfigSchema, NeedsData: plugin.NeedsData,
 	}
 	exported.check = func(config string) []Problem { return contract.Check(config, plugin.Check) }
-	exported.onFailure = func(text string, call *Call, failed *Job, last Failure) (Verdict, error) {
+	exported.onFailure = func(text string, call *Call, job *Job, last Failure) (Verdict, error) {
 		config, err := contract.ConfigOfCall[C](text)
 		if err != nil {
 			return Verdict{}, err
@@ -108,7 +109,7 @@ func Export[C any](plugin Strategy[C]) {
 		if plugin.OnFailure == nil {
 			return Verdict{}, errors.New("the retry strategy has no OnFailure")
 		}
-		return plugin.OnFailure(config, call, failed, last)
+		return plugin.OnFailure(config, call, job, last)
 	}
 }
 
@@ -130,11 +131,11 @@ func onFailure(arguments uint32) uint32 {
 	at := abi.Address(arguments)
 	call := &Call{Queue: at.Text(0), Now: at.Time(8), Seed: at.Uint64(16)}
 	config := at.Text(24)
-	failed := contract.ReadJob(at + contextBytes)
+	job := contract.ReadJob(at + contextBytes)
 	last := contract.ReadFailure(at + contextBytes + contract.JobBytes)
 	var verdict Verdict
 	err := contract.Guard(func() (err error) {
-		verdict, err = exported.onFailure(config, call, failed, last)
+		verdict, err = exported.onFailure(config, call, job, last)
 		return err
 	})
 	result := abi.NewBlock(80)

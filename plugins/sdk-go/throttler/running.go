@@ -78,7 +78,7 @@ func readGroup(at abi.Address) Group {
 // Groups returns the groups of all values of a dimension, sorted by value. Jobs without the
 // attribute are in no group.
 func (Running) Groups(by Dimension) []Group {
-	groups(by.number, by.attribute, uint32(abi.ResultAddress()))
+	groups(by.number, abi.Valid(by.attribute), uint32(abi.ResultAddress()))
 	result := abi.ResultAddress()
 	return abi.List(abi.Address(result.Uint32(0)), result.Uint32(4), groupBytes, readGroup)
 }
@@ -86,7 +86,7 @@ func (Running) Groups(by Dimension) []Group {
 // InGroup returns the group of one value of a dimension. Its count and weight are 0 if no job has
 // the value.
 func (Running) InGroup(by Dimension, value string) Group {
-	inGroup(by.number, by.attribute, value, uint32(abi.ResultAddress()))
+	inGroup(by.number, abi.Valid(by.attribute), abi.Valid(value), uint32(abi.ResultAddress()))
 	return readGroup(abi.ResultAddress())
 }
 

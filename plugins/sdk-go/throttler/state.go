@@ -29,12 +29,12 @@ var (
 )
 
 // State is the state of the throttler in one queue. Its changes are committed only if the call
-// succeeds.
+// succeeds. Keys and values are text: bytes that are not UTF-8 become U+FFFD.
 type State struct{}
 
 // Get returns the value of a key, and whether it has one.
 func (State) Get(key string) (value string, found bool) {
-	stateGet(key, uint32(abi.ResultAddress()))
+	stateGet(abi.Valid(key), uint32(abi.ResultAddress()))
 	result := abi.ResultAddress()
 	return result.OptionalText(0), result.Uint8(0) != 0
 }
@@ -50,7 +50,7 @@ func (State) SetUntil(key, value string, expiresAt time.Time) error {
 	if !expiresAt.IsZero() {
 		expires, timestamp = 1, abi.Timestamp(expiresAt)
 	}
-	stateSet(key, value, expires, timestamp, uint32(abi.ResultAddress()))
+	stateSet(abi.Valid(key), abi.Valid(value), expires, timestamp, uint32(abi.ResultAddress()))
 	result := abi.ResultAddress()
 	if result.Uint8(0) == 0 {
 		return nil
@@ -60,11 +60,11 @@ func (State) SetUntil(key, value string, expiresAt time.Time) error {
 }
 
 // Delete deletes a key.
-func (State) Delete(key string) { stateDelete(key) }
+func (State) Delete(key string) { stateDelete(abi.Valid(key)) }
 
 // Keys returns the keys that begin with a prefix, sorted.
 func (State) Keys(prefix string) []string {
-	stateKeys(prefix, uint32(abi.ResultAddress()))
+	stateKeys(abi.Valid(prefix), uint32(abi.ResultAddress()))
 	result := abi.ResultAddress()
 	return abi.List(abi.Address(result.Uint32(0)), result.Uint32(4), 8,
 		func(at abi.Address) string { return at.Text(0) })

@@ -15,9 +15,9 @@ export class Retry extends RetryStrategy {
     return valid ? [] : [new Problem("/base_seconds", "must be a number over 0")];
   }
 
-  onFailure(config: Json, call: Call, failed: Job, last: Failure): Verdict {
+  onFailure(config: Json, call: Call, job: Job, last: Failure): Verdict {
     if (last.status == 404 || last.status == 410) return giveUp("what it was for is gone");
-    const wait = config.get("base_seconds").number * Math.pow(2, failed.attempt - 1);
+    const wait = config.get("base_seconds").number * Math.pow(2, job.attempt - 1);
     // A day at most.
     return call.after(Math.min(wait, 86400));
   }

@@ -30,12 +30,12 @@ func check(config Config) []retry.Problem {
 }
 
 func onFailure(
-	config Config, call *retry.Call, failed *retry.Job, last retry.Failure,
+	config Config, call *retry.Call, job *retry.Job, last retry.Failure,
 ) (retry.Verdict, error) {
 	if last.Status == 404 || last.Status == 410 {
 		return retry.GiveUp("what it was for is gone"), nil
 	}
-	seconds := config.BaseSeconds * math.Pow(2, float64(failed.Attempt-1))
+	seconds := config.BaseSeconds * math.Pow(2, float64(job.Attempt-1))
 	// A day at most.
 	wait := time.Duration(min(seconds, 86400) * float64(time.Second))
 	return call.After(wait), nil

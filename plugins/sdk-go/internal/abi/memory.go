@@ -29,6 +29,11 @@ var (
 	keptTexts  []string
 )
 
+// Pointer returns a pointer to an address that the host knows.
+func pointer(address uint32) unsafe.Pointer {
+	return unsafe.Add(unsafe.Pointer(nil), address)
+}
+
 // Allocate returns the address of zeroed memory, aligned to 8 bytes. It is never freed.
 func allocate(bytes uint32) unsafe.Pointer {
 	words := int((uint64(bytes) + 7) / 8)
@@ -51,7 +56,7 @@ func allocate(bytes uint32) unsafe.Pointer {
 func reallocate(old unsafe.Pointer, oldBytes, align, bytes uint32) unsafe.Pointer {
 	if bytes == 0 {
 		// Any aligned address is valid for a value without bytes.
-		return unsafe.Pointer(uintptr(align))
+		return pointer(align)
 	}
 	block := allocate(bytes)
 	if oldBytes > 0 {

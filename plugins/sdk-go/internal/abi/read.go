@@ -10,7 +10,7 @@ import (
 type Address uint32
 
 func (a Address) pointer(offset uint32) unsafe.Pointer {
-	return unsafe.Pointer(uintptr(uint32(a) + offset))
+	return pointer(uint32(a) + offset)
 }
 
 // Uint8 reads 1 byte.
@@ -65,7 +65,7 @@ func Text(address, bytes uint32) string {
 	if bytes == 0 {
 		return ""
 	}
-	return unsafe.String((*byte)(unsafe.Pointer(uintptr(address))), int(bytes))
+	return unsafe.String((*byte)(pointer(address)), int(bytes))
 }
 
 // Time returns the time of a timestamp, in UTC.

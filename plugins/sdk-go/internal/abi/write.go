@@ -1,9 +1,13 @@
 package abi
 
 import (
+	"strings"
 	"time"
 	"unsafe"
 )
+
+// Valid returns a string that the host can read. Bytes that are not UTF-8 become U+FFFD.
+func Valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
 // Block is zeroed memory for a value that the host reads. The methods write the value at an offset.
 type Block struct{ start unsafe.Pointer }
@@ -40,6 +44,7 @@ func (b Block) Time(offset uint32, value time.Time) { b.Uint64(offset, Timestamp
 
 // Text writes a string.
 func (b Block) Text(offset uint32, value string) {
+	value = Valid(value)
 	keptTexts = append(keptTexts, value)
 	b.Uint32(offset, uint32(uintptr(unsafe.Pointer(unsafe.StringData(value)))))
 	b.Uint32(offset+4, uint32(len(value)))
