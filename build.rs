@@ -8,7 +8,8 @@ use std::{
 };
 
 /// Folders of `plugins` from which new projects are made.
-const TEMPLATE_FOLDERS: [&str; 5] = ["sdk", "sdk-js", "sdk-python", "templates", "wit"];
+const TEMPLATE_FOLDERS: [&str; 7] =
+    ["sdk", "sdk-assemblyscript", "sdk-go", "sdk-js", "sdk-python", "templates", "wit"];
 
 fn main() {
     let plugins =

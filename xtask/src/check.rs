@@ -88,7 +88,7 @@ const STAGES: [Stage; 19] = [
     ),
     ("starts of the functions", &[], &["cargo", "xtask", "start"]),
     (
-        "plugins in three languages",
+        "plugins in every language",
         &[],
         &[
             "cargo",

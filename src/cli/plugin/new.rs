@@ -37,6 +37,11 @@ pub enum Lang {
     Js,
     /// Python.
     Python,
+    /// Go.
+    Go,
+    /// `AssemblyScript`: small and fast.
+    #[value(name = "assemblyscript", help = "AssemblyScript: small and fast, close to TypeScript")]
+    AssemblyScript,
 }
 
 /// The role of a plugin.

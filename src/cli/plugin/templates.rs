@@ -28,6 +28,8 @@ fn sdk(lang: Lang) -> &'static str {
         Lang::Rust => "sdk/",
         Lang::Js => "sdk-js/",
         Lang::Python => "sdk-python/",
+        Lang::Go => "sdk-go/",
+        Lang::AssemblyScript => "sdk-assemblyscript/",
     }
 }
 
@@ -54,6 +56,8 @@ mod tests {
                     Lang::Rust => ("src/lib.rs", "sdk/src/lib.rs"),
                     Lang::Js => ("plugin.js", "sdk/throttler.js"),
                     Lang::Python => ("plugin.py", "sdk/throttler.py"),
+                    Lang::Go => ("plugin.go", "sdk/throttler/throttler.go"),
+                    Lang::AssemblyScript => ("plugin.ts", "sdk/throttler.ts"),
                 };
                 assert!(
                     has(source) && has(sdk) && has("wit/plugin.wit"),

@@ -186,12 +186,21 @@ fn a_new_javascript_retry_strategy_builds_and_its_cases_hold() {
 /// A new project whose rule begins with `trouble`, in place of `rule`: what `tidegate plugin test`
 /// says of it.
 fn in_trouble(lang: &str, role: &str, source: &str, rule: &str, trouble: &str) -> String {
+    changed(lang, role, source, &[(rule, trouble)])
+}
+
+/// A new project with changes to its source, each a text and its replacement: what `tidegate plugin
+/// test` says of it.
+fn changed(lang: &str, role: &str, source: &str, changes: &[(&str, &str)]) -> String {
     let dir = tempfile::tempdir().unwrap();
     done(tidegate(dir.path(), &["new", "--lang", lang, "--role", role, "mine"]));
     let project = dir.path().join("mine");
-    let text = std::fs::read_to_string(project.join(source)).unwrap();
-    assert!(text.contains(rule), "{text}");
-    std::fs::write(project.join(source), text.replace(rule, trouble)).unwrap();
+    let mut text = std::fs::read_to_string(project.join(source)).unwrap();
+    for (old, new) in changes {
+        assert!(text.contains(old), "{old} in {text}");
+        text = text.replace(old, new);
+    }
+    std::fs::write(project.join(source), text).unwrap();
     done(tidegate(&project, &["build"]));
     let tested = tidegate(&project, &["test", "mine.wasm"]);
     assert_eq!(tested.status.code(), Some(1));
@@ -291,6 +300,95 @@ fn a_new_python_retry_strategy_builds_and_its_cases_hold() {
 async fn a_python_throttler_by_the_readme_acts_as_simulated() {
     governs_as_the_readme_says("python", &["plugin check", "plugin simulate", "plugin bench"])
         .await;
+}
+
+#[tokio::test]
+#[ignore = "needs Python, and fetches its tool; cargo xtask check --full runs it"]
+async fn a_go_throttler_by_the_readme_acts_as_simulated() {
+    governs_as_the_readme_says("go", &[]).await;
+}
+
+#[test]
+#[ignore = "needs Python, and fetches its tool; cargo xtask check --full runs it"]
+fn a_new_go_retry_strategy_builds_and_its_cases_hold() {
+    retries("go");
+}
+
+/// One plugin does it all: the host calls the allocator while it runs, and the collector runs.
+#[test]
+#[ignore = "needs Python, and fetches its tool; cargo xtask check --full runs it"]
+fn a_go_panic_is_logged_and_memory_is_collected() {
+    let trouble = "sum, block := 0, []byte(nil)
+	for range 200 {
+		block = append([]byte(nil), make([]byte, 1<<20)...)
+		sum += len(block) + len(round.Running.Groups(throttler.ByJobType))
+	}
+	long := round.State.Set(strings.Repeat(\"k\", 200), \"v\")
+	log.Info(\"%d %v\", sum, errors.Is(long, throttler.ErrInvalidKey))
+	_, err := clock.Local(\"Nowhere/City\", round.Now)
+	log.Info(\"%v %v\", err != nil, clock.Now().Equal(round.Now))
+	candidates[len(candidates)].Type = \"no idea\"
+	var decisions";
+    let import = "import \"example.com/mine/sdk/throttler\"";
+    let imports = "import (
+	\"errors\"
+	\"example.com/mine/sdk/clock\"
+	\"example.com/mine/sdk/log\"
+	\"example.com/mine/sdk/throttler\"
+	\"strings\"
+)";
+    let changes = [(import, imports), ("var decisions", trouble)];
+    let said = changed("go", "throttler", "plugin.go", &changes);
+    for part in [
+        "log: info: 209715400 true\n",
+        "log: info: true true\n",
+        "it failed (rejected): panic: runtime error: index out of range [5] with length 5\n",
+        "log: error: panic: runtime error: index out of range [5] with length 5\n",
+        "plugin.go:",
+    ] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs Node.js, and fetches its tool; cargo xtask check --full runs it"]
+async fn an_assemblyscript_throttler_by_the_readme_acts_as_simulated() {
+    governs_as_the_readme_says("assemblyscript", &[]).await;
+}
+
+#[test]
+#[ignore = "needs Node.js, and fetches its tool; cargo xtask check --full runs it"]
+fn a_new_assemblyscript_retry_strategy_passes_its_cases() {
+    retries("assemblyscript");
+}
+
+/// One plugin does it all: texts beyond ASCII, JSON in the state, a time zone, an error.
+#[test]
+#[ignore = "needs Node.js, and fetches its tool; cargo xtask check --full runs it"]
+fn an_assemblyscript_error_is_logged_with_its_place() {
+    let trouble = "round.state.save(\"kept\", Json.parse('{\"a\": [1.50, \"\\\\u00fc😀\"]}'));
+    log.info(round.state.load(\"kept\").toString());
+    const long = round.state.set(\"k\".repeat(200), \"v\");
+    log.info(long === null ? \"set\" : long.substring(128));
+    log.info(Json.parse(\"[1,]\").error);
+    const known = clock.problem(\"Europe/Berlin\") === null;
+    log.info(`${known} ${clock.now() == round.now}`);
+    const mail = round.running.inGroup(Dimension.jobType, \"mail\");
+    if (mail.weight == 1) throw new Error(\"no idea\");
+    const answer =";
+    let changes =
+        [("Round, Throttler,", "Round, Throttler, clock, log,"), ("const answer =", trouble)];
+    let said = changed("assemblyscript", "throttler", "plugin.ts", &changes);
+    for part in [
+        "log: info: {\"a\":[1.50,\"ü😀\"]}\n",
+        "the key is empty, or has more than 128 bytes\n",
+        "log: info: a value is expected (at character 4)\n",
+        "log: info: true true\n",
+        "log: error: no idea at plugin.ts:",
+        "it failed (trapped)",
+    ] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
 }
 
 #[test]
