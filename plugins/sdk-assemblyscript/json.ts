@@ -196,12 +196,12 @@ class Reader {
     if (this.place < this.text.length) this.fail("something follows the value");
     if (this.error == "") return json;
     const failed = new Json();
-    failed.error = `${this.error} (at character ${this.place + 1})`;
+    failed.error = this.error;
     return failed;
   }
 
   private fail(error: string): Json {
-    if (this.error == "") this.error = error;
+    if (this.error == "") this.error = `${error} (at character ${this.place + 1})`;
     return new Json();
   }
   /** The next character; -1 at the end. */
