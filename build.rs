@@ -8,8 +8,17 @@ use std::{
 };
 
 /// Folders of `plugins` from which new projects are made.
-const TEMPLATE_FOLDERS: [&str; 7] =
-    ["sdk", "sdk-assemblyscript", "sdk-go", "sdk-js", "sdk-python", "templates", "wit"];
+const TEMPLATE_FOLDERS: [&str; 9] = [
+    "sdk",
+    "sdk-assemblyscript",
+    "sdk-c",
+    "sdk-go",
+    "sdk-js",
+    "sdk-python",
+    "sdk-zig",
+    "templates",
+    "wit",
+];
 
 fn main() {
     let plugins =
@@ -44,7 +53,7 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in entries {
         let path = entry.expect("the sources are readable").path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
-        let left_behind = ["target", "node_modules", "__pycache__", ".venv"]
+        let left_behind = ["target", "node_modules", "__pycache__", ".venv", ".zig-cache"]
             .contains(&name.as_str())
             || name.ends_with('~');
         if left_behind {

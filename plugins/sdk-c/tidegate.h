@@ -231,7 +231,7 @@ typedef struct tg_job {
     tg_maybe_u64 expires_at;
     /// The job ends `failed` at this time if it has not ended before.
     tg_maybe_u64 deadline_at;
-    /// The host of the URL that receives the job. None for a job that workers lease.
+    /// The host of the URL of its type's target. None if the type has no such target.
     tg_maybe_string target_host;
     /// The id of the job that this one runs again.
     tg_maybe_string replay_of;

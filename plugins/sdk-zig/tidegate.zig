@@ -123,7 +123,7 @@ pub const Job = struct {
     expires_at: ?u64,
     /// The job ends `failed` at this time if it has not ended before.
     deadline_at: ?u64,
-    /// The host of the URL that receives the job. None for a job that workers lease.
+    /// The host of the URL of its type's target. None if the type has no such target.
     target_host: ?[]const u8,
     /// The id of the job that this one runs again.
     replay_of: ?[]const u8,

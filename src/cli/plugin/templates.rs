@@ -30,6 +30,8 @@ fn sdk(lang: Lang) -> &'static str {
         Lang::Python => "sdk-python/",
         Lang::Go => "sdk-go/",
         Lang::AssemblyScript => "sdk-assemblyscript/",
+        Lang::C | Lang::Cpp => "sdk-c/",
+        Lang::Zig => "sdk-zig/",
     }
 }
 
@@ -58,6 +60,9 @@ mod tests {
                     Lang::Python => ("plugin.py", "sdk/throttler.py"),
                     Lang::Go => ("plugin.go", "sdk/throttler/throttler.go"),
                     Lang::AssemblyScript => ("plugin.ts", "sdk/throttler.ts"),
+                    Lang::C => ("plugin.c", "sdk/tidegate.h"),
+                    Lang::Cpp => ("plugin.cpp", "sdk/tidegate.hpp"),
+                    Lang::Zig => ("plugin.zig", "sdk/tidegate.zig"),
                 };
                 assert!(
                     has(source) && has(sdk) && has("wit/plugin.wit"),

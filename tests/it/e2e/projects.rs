@@ -391,6 +391,139 @@ fn an_assemblyscript_error_is_logged_with_its_place() {
     }
 }
 
+#[tokio::test]
+#[ignore = "needs Python, and fetches its tool; cargo xtask check --full runs it"]
+async fn a_c_throttler_by_the_readme_acts_as_simulated() {
+    governs_as_the_readme_says("c", &[]).await;
+}
+
+#[test]
+#[ignore = "needs Python, and fetches its tool; cargo xtask check --full runs it"]
+fn a_new_c_retry_strategy_builds_and_its_cases_hold() {
+    retries("c");
+}
+
+/// One plugin does it all: JSON in the state and malformed JSON, a time zone, errors.
+#[test]
+#[ignore = "needs Python, and fetches its tool; cargo xtask check --full runs it"]
+fn a_c_plugin_reads_json_and_logs_errors() {
+    let trouble = r#"tg_string json = tg_str("{\"a\": [1.5, \"\\u00fc\\ud83d\\ude00\"]}");
+    tg_state_set(tg_str("kept"), json, tg_no_u64());
+    const tg_json *list = tg_json_get(tg_json_parse(tg_state_get(tg_str("kept")).value), "a");
+    double number = 0;
+    tg_string text = tg_str("");
+    tg_json_number(tg_json_item(list, 0), &number);
+    tg_json_string(tg_json_item(list, 1), &text);
+    tg_log_info("%g %.*s", number, TG_ARG(tg_json_quote(text)));
+    const char *malformed[] = {"", "01", "1.", "nul", "[1,]", "[1", "{\"a\"}", "1 2", "\"a",
+                               "\"\\ud83d\"", "\"\\x\"", "\"\\"};
+    int refused = 0;
+    for (int i = 0; i < 12; i++) refused += tg_json_parse(tg_str(malformed[i])) == NULL;
+    tg_string key = tg_format("%0200d", 1);
+    tg_state_error error = tg_state_set(key, tg_str("v"), tg_some_u64(round->now + 1));
+    tg_log_warn("%d refused; %s", refused, tg_state_error_message(error));
+    tg_local berlin = tg_clock_local(tg_str("Europe/Berlin"), round->now);
+    tg_local nowhere = tg_clock_local(tg_str("Nowhere/City"), round->now);
+    tg_log_error("%d %d %d", berlin.shown.time.hour, berlin.shown.offset, nowhere.failed);
+    if (candidates.len == 5) return tg_answer_error(tg_str("no idea"));
+    // The running jobs"#;
+    let said = in_trouble("c", "throttler", "plugin.c", "// The running jobs", trouble);
+    for part in [
+        "log: info: 1.5 \"ü😀\"\n",
+        "log: warn: 12 refused; the key is empty, or has more than 128 bytes\n",
+        "log: error: 1 3600 1\n",
+        "it failed (rejected): no idea\n",
+    ] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs Python, and fetches its tool; cargo xtask check --full runs it"]
+async fn a_cpp_throttler_by_the_readme_acts_as_simulated() {
+    governs_as_the_readme_says("cpp", &[]).await;
+}
+
+#[test]
+#[ignore = "needs Python, and fetches its tool; cargo xtask check --full runs it"]
+fn a_new_cpp_retry_strategy_builds_and_its_cases_hold() {
+    retries("cpp");
+}
+
+/// One plugin does it all: a constructor that runs before the first call, JSON in the state, a time
+/// zone, errors.
+#[test]
+#[ignore = "needs Python, and fetches its tool; cargo xtask check --full runs it"]
+fn a_cpp_plugin_reads_json_and_logs_errors() {
+    let start = r#"static const std::vector<std::string> made(3, "made at the start");
+
+static Answer decide("#;
+    let trouble = r#"round.state.set("kept", "{\"a\": [7, " + Json::quote("\xc3\xbc\n") + "]}");
+    Json list = Json::parse(*round.state.get("kept"))["a"];
+    std::string text = Json::quote(*list.item(1).string());
+    log::info(made[2] + " " + std::to_string(*list.item(0).whole()) + text);
+    auto berlin = clock::local("Europe/Berlin", round.now);
+    log::warn(std::to_string(berlin.shown.time.hour) + " " + std::to_string(bool(list.item(2))));
+    if (candidates.size() == 5) return *round.state.set(std::string(200, 'k'), "v");
+    // The running jobs"#;
+    let changes = [("static Answer decide(", start), ("// The running jobs", trouble)];
+    let said = changed("cpp", "throttler", "plugin.cpp", &changes);
+    for part in [
+        "log: info: made at the start 7\"ü\\u000a\"\n",
+        "log: warn: 1 0\n",
+        "it failed (rejected): the key is empty, or has more than 128 bytes\n",
+    ] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs Python, and fetches its tool; cargo xtask check --full runs it"]
+async fn a_zig_throttler_by_the_readme_acts_as_simulated() {
+    governs_as_the_readme_says("zig", &[]).await;
+}
+
+#[test]
+#[ignore = "needs Python, and fetches its tool; cargo xtask check --full runs it"]
+fn a_new_zig_retry_strategy_builds_and_its_cases_hold() {
+    retries("zig");
+}
+
+/// One plugin does it all: a configuration with a map and defaults, the state, a time zone, a panic.
+#[test]
+#[ignore = "needs Python, and fetches its tool; cargo xtask check --full runs it"]
+fn a_zig_panic_is_logged_and_a_configuration_is_read() {
+    let config = r#"struct {
+        limit: u64,
+        shares: std.json.ArrayHashMap(f64) = .{},
+        mode: enum { fast, slow } = .fast,
+    }"#;
+    let trouble = r#"try round.state.set("kept", "value", round.now + 1);
+        if (round.state.set(tidegate.print("{d:0>200}", .{1}), "v", null)) |_| {} else |refused| {
+            tidegate.log.info("{s} {?s}", .{ @errorName(refused), round.state.get("kept") });
+        }
+        const berlin = try tidegate.clock.local("Europe/Berlin", round.now);
+        tidegate.log.warn("{d} {t}", .{ berlin.time.hour, config.mode });
+        var sum: u8 = 251;
+        sum += @intCast(candidates.len);
+        tidegate.log.info("{d}", .{sum});
+        // The running jobs"#;
+    let changes = [
+        ("pub const panic", "const std = @import(\"std\");\npub const panic"),
+        ("struct { limit: u64 }", config),
+        ("// The running jobs", trouble),
+    ];
+    let said = changed("zig", "throttler", "plugin.zig", &changes);
+    for part in [
+        "log: info: InvalidKey value\n",
+        "log: warn: 1 fast\n",
+        "log: error: integer overflow\n",
+        "it failed (trapped)",
+    ] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+}
+
 #[test]
 fn a_folder_that_is_there_is_not_touched() {
     let dir = tempfile::tempdir().unwrap();
