@@ -136,7 +136,7 @@ inline void warn(const std::string &text) { tg_log_warn("%s", text.c_str()); }
 inline void error(const std::string &text) { tg_log_error("%s", text.c_str()); }
 } // namespace log
 
-/// The clock, which stands still during a call. Times are milliseconds since 1970.
+/// The clock, which does not move during a call. Times are milliseconds since 1970.
 namespace clock {
 inline std::uint64_t now() { return tg_clock_now(); }
 /// Local time in a zone of the IANA database, such as `Europe/Berlin`.

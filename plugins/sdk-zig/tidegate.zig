@@ -212,7 +212,7 @@ pub const log = struct {
     }
 };
 
-/// The clock, which stands still during a call.
+/// The clock, which does not move during a call.
 pub const clock = struct {
     /// A date and a time of day.
     pub const LocalTime = struct {
