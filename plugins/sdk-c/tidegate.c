@@ -77,6 +77,40 @@ __attribute__((export_name("cabi_realloc"))) void *tg_realloc(void *old, size_t 
 // Texts
 // -----
 
+/// The bytes of the letter at the start of a text. 0 if they are not UTF-8.
+static size_t tg_letter(const unsigned char *text, size_t len) {
+    unsigned char first = text[0];
+    if (first < 0x80) return 1;
+    size_t size = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+    if (first < 0xC2 || first > 0xF4 || len < size) return 0;
+    // Longer forms than necessary, halves of surrogate pairs and what is behind the last letter.
+    unsigned char least = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
+    unsigned char most = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
+    if (text[1] < least || text[1] > most) return 0;
+    for (size_t i = 2; i < size; i++) {
+        if ((text[i] & 0xC0) != 0x80) return 0;
+    }
+    return size;
+}
+
+/// Replaces each byte that is not UTF-8 by a question mark. The host refuses other texts.
+static void tg_mend(char *text, size_t len) {
+    for (size_t i = 0; i < len;) {
+        size_t letter = tg_letter((unsigned char *)text + i, len - i);
+        if (letter == 0) text[i] = '?';
+        i += letter == 0 ? 1 : letter;
+    }
+}
+
+tg_string tg_copy(const char *start, size_t len) {
+    char *copy = tg_alloc(len + 1);
+    if (len != 0) memcpy(copy, start, len);
+    copy[len] = '\0';
+    tg_mend(copy, len);
+    tg_string text = {copy, len};
+    return text;
+}
+
 static tg_string tg_formatted(const char *format, va_list arguments) {
     va_list again;
     va_copy(again, arguments);
@@ -86,6 +120,7 @@ static tg_string tg_formatted(const char *format, va_list arguments) {
     if (len < 0) return text;
     char *memory = tg_alloc((size_t)len + 1);
     vsnprintf(memory, (size_t)len + 1, format, arguments);
+    tg_mend(memory, (size_t)len);
     text.ptr = memory;
     text.len = (size_t)len;
     return text;
@@ -151,15 +186,6 @@ static bool tg_skip_digits(tg_reader *reader) {
     return reader->at > start;
 }
 
-/// A copy of a text with a NUL behind it.
-static tg_string tg_copied(const char *start, size_t len) {
-    char *copy = tg_alloc(len + 1);
-    memcpy(copy, start, len);
-    copy[len] = '\0';
-    tg_string text = {copy, len};
-    return text;
-}
-
 static bool tg_read_number(tg_reader *reader, tg_string *text) {
     const char *start = reader->at;
     tg_skip(reader, '-');
@@ -169,7 +195,7 @@ static bool tg_read_number(tg_reader *reader, tg_string *text) {
         if (!tg_skip(reader, '+')) tg_skip(reader, '-');
         if (!tg_skip_digits(reader)) return false;
     }
-    *text = tg_copied(start, (size_t)(reader->at - start));
+    *text = tg_copy(start, (size_t)(reader->at - start));
     return true;
 }
 
@@ -763,14 +789,14 @@ typedef struct tg_failure_arguments {
     uint64_t now;
     uint64_t seed;
     tg_string config;
-    tg_job failed;
+    tg_job job;
     tg_failure last;
 } tg_failure_arguments;
 
 TG_SIZE(tg_description, 36);
 TG_PLACE(tg_description, group_by, 24);
 TG_SIZE(tg_answer_result, 16);
-TG_PLACE(tg_failure_arguments, failed, 32);
+TG_PLACE(tg_failure_arguments, job, 32);
 TG_PLACE(tg_failure_arguments, last, 168);
 
 static tg_description *tg_description_of(const char *about, const char *config_schema) {
@@ -816,7 +842,7 @@ void tg_problem(tg_problems *problems, const char *path, const char *format, ...
         problems->items = items;
         problems->room = room;
     }
-    tg_problem_item problem = {tg_copied(path, strlen(path)), message};
+    tg_problem_item problem = {tg_copy(path, strlen(path)), message};
     problems->items[problems->len++] = problem;
 }
 
@@ -858,6 +884,6 @@ const tg_verdict *tg_on_failure(const tg_retry_strategy *strategy, const void *a
     tg_call call = {given->queue, given->now, given->seed};
     tg_verdict *verdict = tg_alloc(sizeof(tg_verdict));
     *verdict = json == NULL ? tg_verdict_error(tg_str(tg_no_json))
-                            : strategy->on_failure(json, &call, &given->failed, &given->last);
+                            : strategy->on_failure(json, &call, &given->job, &given->last);
     return verdict;
 }

@@ -127,8 +127,12 @@ static inline bool tg_starts_with(tg_string text, const char *literal) {
 
 #define TG_PRINTF(text, first) __attribute__((__format__(__printf__, text, first)))
 
-/// A new text, from a format of `printf`. A NUL follows it, so that `.ptr` is a C string.
+/// A new text, from a format of `printf`. A NUL follows it, so that `.ptr` is a C string. Each byte
+/// that is not UTF-8, such as half of a cut letter, becomes a question mark: the host ends a call
+/// that gives it such a text.
 tg_string tg_format(const char *format, ...) TG_PRINTF(1, 2);
+/// A copy of a text, with a NUL behind it and without bytes that are not UTF-8.
+tg_string tg_copy(const char *start, size_t len);
 
 /// No text.
 static inline tg_maybe_string tg_no_string(void) {
@@ -673,8 +677,9 @@ typedef struct tg_retry_strategy {
     bool needs_data;
     /// Adds the errors of a configuration to `problems`. `config` is never NULL.
     void (*check)(const tg_json *config, tg_problems *problems);
-    /// Decides what follows the failure `last` of an attempt of `failed`.
-    tg_verdict (*on_failure)(const tg_json *config, const tg_call *call, const tg_job *failed,
+    /// Decides what follows the failure `last` of `job`, whose earlier failures are in
+    /// `job->earlier`.
+    tg_verdict (*on_failure)(const tg_json *config, const tg_call *call, const tg_job *job,
                              const tg_failure *last);
 } tg_retry_strategy;
 

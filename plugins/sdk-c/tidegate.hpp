@@ -20,7 +20,6 @@
 #include "tidegate.h"
 
 #include <cstdint>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -47,12 +46,7 @@ namespace detail {
 inline tg_string borrowed(std::string_view text) { return {text.data(), text.size()}; }
 
 /// A copy that is valid until the end of the call.
-inline tg_string kept(std::string_view text) {
-    char *copy = static_cast<char *>(tg_alloc(text.size() + 1));
-    if (!text.empty()) std::memcpy(copy, text.data(), text.size());
-    copy[text.size()] = '\0';
-    return {copy, text.size()};
-}
+inline tg_string kept(std::string_view text) { return tg_copy(text.data(), text.size()); }
 } // namespace detail
 
 /// A JSON value, or a value that is not there.
@@ -351,8 +345,9 @@ struct RetryStrategy {
     bool needs_data = false;
     /// Adds the errors of a configuration.
     void (*check)(const Json &config, Problems &problems) = nullptr;
-    /// Decides what follows the failure `last` of an attempt of `failed`.
-    Verdict (*on_failure)(const Json &config, const Call &call, const Job &failed,
+    /// Decides what follows the failure `last` of `job`, whose earlier failures are in
+    /// `job.earlier`.
+    Verdict (*on_failure)(const Json &config, const Call &call, const Job &job,
                           const Failure &last);
 };
 
@@ -380,9 +375,9 @@ tg_answer decide(const tg_json *config, const tg_round *given, tg_jobs candidate
 }
 
 template <const RetryStrategy &plugin>
-tg_verdict on_failure(const tg_json *config, const tg_call *call, const tg_job *failed,
+tg_verdict on_failure(const tg_json *config, const tg_call *call, const tg_job *job,
                       const tg_failure *last) {
-    return plugin.on_failure(Json(config), *call, *failed, *last).answer;
+    return plugin.on_failure(Json(config), *call, *job, *last).answer;
 }
 
 template <const Throttler &plugin> tg_throttler lowered_throttler() {

@@ -21,9 +21,12 @@ pub const Problems = struct {
     }
 };
 
-/// A text of this call.
+/// A text of this call. Bytes that are not UTF-8, such as half of a cut letter, are replaced: the
+/// host ends a call that gives it such a text.
 pub fn print(comptime format: []const u8, args: anytype) []const u8 {
-    return std.fmt.allocPrint(abi.allocator, format, args) catch @panic("no memory is left");
+    const text = std.fmt.allocPrint(abi.allocator, format, args) catch @panic("no memory is left");
+    if (std.unicode.utf8ValidateSlice(text)) return text;
+    return print("{f}", .{std.unicode.fmtUtf8(text)});
 }
 
 /// Reads JSON text. Null and a problem if it is malformed.

@@ -655,15 +655,16 @@ fn listAt(comptime T: type, start: u32, len: u32) []const T {
 
 const FailureArguments = struct {
     call: struct { queue: []const u8, now: u64, seed: u64, config: []const u8 },
-    failed: Job,
+    job: Job,
     last: Failure,
 };
 
 /// Exports a retry strategy: a type with `about`, `Config` and
-/// `onFailure(Config, Call, failed: Job, last: Failure) !Verdict`.
+/// `onFailure(Config, Call, Job, last: Failure) !Verdict`. The failures before the last one are in
+/// `job.earlier`.
 ///
 /// It may have `check(Config, *Problems) void`, `config_schema` (JSON Schema as text) and
-/// `needs_data`, which is true if it uses `failed.data()`.
+/// `needs_data`, which is true if it uses `job.data()`.
 pub fn exportRetry(comptime Plugin: type) void {
     const Exports = struct {
         fn describePlugin() callconv(.c) [*]const u8 {
@@ -690,7 +691,7 @@ pub fn exportRetry(comptime Plugin: type) void {
                 .seed = given.call.seed,
             };
             const read = try configOf(Plugin, given.call.config);
-            return try Plugin.onFailure(read, call, given.failed, given.last);
+            return try Plugin.onFailure(read, call, given.job, given.last);
         }
     };
     @export(&Exports.describePlugin, .{ .name = "tidegate:plugin/retry@0.2.0#describe" });

@@ -13,14 +13,14 @@ static void check(const tg_json *config, tg_problems *problems) {
     }
 }
 
-static tg_verdict on_failure(const tg_json *config, const tg_call *call, const tg_job *failed,
+static tg_verdict on_failure(const tg_json *config, const tg_call *call, const tg_job *job,
                              const tg_failure *last) {
     if (last->status.is_some && (last->status.value == 404 || last->status.value == 410)) {
         return tg_give_up_with(tg_str("what it was for is gone"));
     }
     double wait = 0;
     tg_json_number(tg_json_get(config, "base_seconds"), &wait);
-    for (uint32_t attempt = 1; attempt < failed->attempt && wait < A_DAY; attempt++) wait *= 2;
+    for (uint32_t attempt = 1; attempt < job->attempt && wait < A_DAY; attempt++) wait *= 2;
     if (wait > A_DAY) wait = A_DAY;
     return tg_after(call, (uint64_t)(wait * 1000));
 }

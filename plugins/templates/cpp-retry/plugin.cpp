@@ -17,13 +17,13 @@ static void check(const Json &config, Problems &problems) {
     }
 }
 
-static Verdict on_failure(const Json &config, const Call &call, const Job &failed,
+static Verdict on_failure(const Json &config, const Call &call, const Job &job,
                           const Failure &last) {
     if (last.status && (*last.status == 404 || *last.status == 410)) {
         return give_up("what it was for is gone");
     }
     double base = config["base_seconds"].number().value_or(0);
-    double wait = std::min(std::ldexp(base, static_cast<int>(failed.attempt) - 1), a_day);
+    double wait = std::min(std::ldexp(base, static_cast<int>(job.attempt) - 1), a_day);
     return after(call, static_cast<uint64_t>(wait * 1000));
 }
 

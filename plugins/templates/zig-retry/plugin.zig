@@ -22,13 +22,13 @@ const Retry = struct {
     pub fn onFailure(
         config: Config,
         call: tidegate.Call,
-        failed: tidegate.Job,
+        job: tidegate.Job,
         last: tidegate.Failure,
     ) !tidegate.Verdict {
         if (last.status) |status| {
             if (status == 404 or status == 410) return .giveUp("what it was for is gone", .{});
         }
-        const doublings: f64 = @floatFromInt(failed.attempt - 1);
+        const doublings: f64 = @floatFromInt(job.attempt - 1);
         const wait = @min(config.base_seconds * std.math.exp2(doublings), a_day);
         return .after(call, @intFromFloat(wait * 1000));
     }

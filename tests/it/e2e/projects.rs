@@ -403,7 +403,8 @@ fn a_new_c_retry_strategy_builds_and_its_cases_hold() {
     retries("c");
 }
 
-/// One plugin does it all: JSON in the state and malformed JSON, a time zone, errors.
+/// One plugin does it all: JSON in the state and malformed JSON, a time zone, texts that are not
+/// UTF-8, errors.
 #[test]
 #[ignore = "needs Python, and fetches its tool; cargo xtask check --full runs it"]
 fn a_c_plugin_reads_json_and_logs_errors() {
@@ -425,6 +426,8 @@ fn a_c_plugin_reads_json_and_logs_errors() {
     tg_local berlin = tg_clock_local(tg_str("Europe/Berlin"), round->now);
     tg_local nowhere = tg_clock_local(tg_str("Nowhere/City"), round->now);
     tg_log_error("%d %d %d", berlin.shown.time.hour, berlin.shown.offset, nowhere.failed);
+    const char *wrong = "\xed\xa0\x80 \xc0\xaf \xf0\x9f\x98\x80 \xf4\x90";
+    tg_log_debug("%.4s %s", "\u00fc\u20ac", wrong);
     if (candidates.len == 5) return tg_answer_error(tg_str("no idea"));
     // The running jobs"#;
     let said = in_trouble("c", "throttler", "plugin.c", "// The running jobs", trouble);
@@ -432,6 +435,7 @@ fn a_c_plugin_reads_json_and_logs_errors() {
         "log: info: 1.5 \"ü😀\"\n",
         "log: warn: 12 refused; the key is empty, or has more than 128 bytes\n",
         "log: error: 1 3600 1\n",
+        "log: debug: ü?? ??? ?? 😀 ??\n",
         "it failed (rejected): no idea\n",
     ] {
         assert!(said.contains(part), "{part} in {said}");
@@ -464,6 +468,7 @@ static Answer decide("#;
     log::info(made[2] + " " + std::to_string(*list.item(0).whole()) + text);
     auto berlin = clock::local("Europe/Berlin", round.now);
     log::warn(std::to_string(berlin.shown.time.hour) + " " + std::to_string(bool(list.item(2))));
+    log::debug(std::string("\u00fc").substr(0, 1));
     if (candidates.size() == 5) return *round.state.set(std::string(200, 'k'), "v");
     // The running jobs"#;
     let changes = [("static Answer decide(", start), ("// The running jobs", trouble)];
@@ -471,6 +476,7 @@ static Answer decide("#;
     for part in [
         "log: info: made at the start 7\"ü\\u000a\"\n",
         "log: warn: 1 0\n",
+        "log: debug: ?\n",
         "it failed (rejected): the key is empty, or has more than 128 bytes\n",
     ] {
         assert!(said.contains(part), "{part} in {said}");
@@ -489,7 +495,8 @@ fn a_new_zig_retry_strategy_builds_and_its_cases_hold() {
     retries("zig");
 }
 
-/// One plugin does it all: a configuration with a map and defaults, the state, a time zone, a panic.
+/// One plugin does it all: a configuration with a map and defaults, the state, a time zone, a cut
+/// letter, a panic.
 #[test]
 #[ignore = "needs Python, and fetches its tool; cargo xtask check --full runs it"]
 fn a_zig_panic_is_logged_and_a_configuration_is_read() {
@@ -503,7 +510,7 @@ fn a_zig_panic_is_logged_and_a_configuration_is_read() {
             tidegate.log.info("{s} {?s}", .{ @errorName(refused), round.state.get("kept") });
         }
         const berlin = try tidegate.clock.local("Europe/Berlin", round.now);
-        tidegate.log.warn("{d} {t}", .{ berlin.time.hour, config.mode });
+        tidegate.log.warn("{d} {t} {s}", .{ berlin.time.hour, config.mode, "cut \xc3" });
         var sum: u8 = 251;
         sum += @intCast(candidates.len);
         tidegate.log.info("{d}", .{sum});
@@ -516,7 +523,7 @@ fn a_zig_panic_is_logged_and_a_configuration_is_read() {
     let said = changed("zig", "throttler", "plugin.zig", &changes);
     for part in [
         "log: info: InvalidKey value\n",
-        "log: warn: 1 fast\n",
+        "log: warn: 1 fast cut \u{fffd}\n",
         "log: error: integer overflow\n",
         "it failed (trapped)",
     ] {
