@@ -282,10 +282,17 @@ async fn assemblyscript(dir: &Path) -> anyhow::Result<Vec<u8>> {
     component_of(&taken(dir).await?)
 }
 
-/// The options of C and C++: the target has a C library, whose unused parts are not linked, and the
-/// module is one without a main program.
-const C_OPTIONS: [&str; 6] =
-    ["--target=wasm32-wasi", "-mexec-model=reactor", "-Os", "-s", "-Wall", "-Wextra"];
+/// The options of C and C++. The target has a C library, whose unused parts are not linked. The
+/// module has no main program, and a stack of 256 KiB in place of 16 MiB; more of it traps.
+const C_OPTIONS: [&str; 7] = [
+    "--target=wasm32-wasi",
+    "-mexec-model=reactor",
+    "-Wl,-z,stack-size=262144",
+    "-Os",
+    "-s",
+    "-Wall",
+    "-Wextra",
+];
 
 /// Compiles `plugin.c` and the SDK, and makes a component of the result.
 async fn c(dir: &Path) -> anyhow::Result<Vec<u8>> {
@@ -312,9 +319,10 @@ async fn cpp(dir: &Path) -> anyhow::Result<Vec<u8>> {
 async fn zig(dir: &Path) -> anyhow::Result<Vec<u8>> {
     let python = installed(dir, ZIG, "python").await?;
     let output = format!("-femit-bin={PART}");
-    let target = ["-target", "wasm32-freestanding", "-fno-entry", "-rdynamic", "-fsingle-threaded"];
     let compiler = ["-m", "ziglang", "build-exe", "plugin.zig", "-Osafe", "-fstrip", &output];
-    python.run(compiler.into_iter().chain(target)).await?;
+    let target = ["-target", "wasm32-freestanding", "-fsingle-threaded", "--stack", "262144"];
+    let exports = ["-fno-entry", "-rdynamic"];
+    python.run(compiler.into_iter().chain(target).chain(exports)).await?;
     component_of(&taken(dir).await?)
 }
 
