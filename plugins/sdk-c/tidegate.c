@@ -114,15 +114,18 @@ tg_string tg_copy(const char *start, size_t len) {
 static tg_string tg_formatted(const char *format, va_list arguments) {
     va_list again;
     va_copy(again, arguments);
-    int len = vsnprintf(NULL, 0, format, again);
-    va_end(again);
+    // A text that fits is written where `tg_alloc` will return memory.
+    size_t room = tg_free_bytes;
+    int len = vsnprintf(tg_free_memory, room, format, arguments);
     tg_string text = {"", 0};
-    if (len < 0) return text;
-    char *memory = tg_alloc((size_t)len + 1);
-    vsnprintf(memory, (size_t)len + 1, format, arguments);
-    tg_mend(memory, (size_t)len);
-    text.ptr = memory;
-    text.len = (size_t)len;
+    if (len >= 0) {
+        char *memory = tg_alloc((size_t)len + 1);
+        if ((size_t)len >= room) vsnprintf(memory, (size_t)len + 1, format, again);
+        tg_mend(memory, (size_t)len);
+        text.ptr = memory;
+        text.len = (size_t)len;
+    }
+    va_end(again);
     return text;
 }
 

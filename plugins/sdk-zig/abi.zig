@@ -15,8 +15,10 @@ var free_memory: []u8 = &.{};
 pub fn bytes(size: usize) [*]u8 {
     const used = std.mem.alignForward(usize, size, 16);
     if (used > free_memory.len) {
-        const next = allocator.alignedAlloc(u8, .@"16", @max(used, chunk));
-        free_memory = next catch @panic("no memory is left");
+        // Not `alloc`, which writes to all of it.
+        const size_of_chunk = @max(used, chunk);
+        const next = allocator.rawAlloc(size_of_chunk, .@"16", @returnAddress());
+        free_memory = (next orelse @panic("no memory is left"))[0..size_of_chunk];
     }
     const start = free_memory.ptr;
     free_memory = free_memory[used..];
