@@ -352,6 +352,7 @@ static bool tg_read_value(tg_reader *reader, tg_json *value) {
 }
 
 const tg_json *tg_json_parse(tg_string text) {
+    if (text.len == 0) return NULL;
     tg_reader reader = {text.ptr, text.ptr + text.len, 0};
     tg_json *value = tg_alloc(sizeof(tg_json));
     if (!tg_read_value(&reader, value)) return NULL;

@@ -46,17 +46,21 @@ typedef struct tg_string {
 #endif
 } tg_string;
 
-/// Declares a list: `ptr[0]` to `ptr[len - 1]`. In C++ a loop over a range accepts it too.
+/// Declares a list: `ptr[0]` to `ptr[len - 1]`. In C++ a loop over a range accepts it too, and `[]`
+/// traps behind its end.
 #ifdef __cplusplus
-#define TG_LIST(name, element)                                            \
-    typedef struct name {                                                 \
-        const element *ptr;                                               \
-        size_t len;                                                       \
-        const element *begin() const { return ptr; }                      \
-        const element *end() const { return ptr + len; }                  \
-        size_t size() const { return len; }                               \
-        bool empty() const { return len == 0; }                           \
-        const element &operator[](size_t index) const { return ptr[index]; } \
+#define TG_LIST(name, element)                           \
+    typedef struct name {                                \
+        const element *ptr;                              \
+        size_t len;                                      \
+        const element *begin() const { return ptr; }     \
+        const element *end() const { return ptr + len; } \
+        size_t size() const { return len; }              \
+        bool empty() const { return len == 0; }          \
+        const element &operator[](size_t index) const {  \
+            if (index >= len) __builtin_trap();          \
+            return ptr[index];                           \
+        }                                                \
     } name
 #else
 #define TG_LIST(name, element) \

@@ -283,11 +283,14 @@ async fn assemblyscript(dir: &Path) -> anyhow::Result<Vec<u8>> {
 }
 
 /// The options of C and C++. The target has a C library, whose unused parts are not linked. The
-/// module has no main program, and a stack of 256 KiB in place of 16 MiB; more of it traps.
-const C_OPTIONS: [&str; 7] = [
+/// module has no main program, and a stack of 256 KiB in place of 16 MiB; more of it traps. So does
+/// undefined behaviour: WebAssembly alone can read through a null pointer.
+const C_OPTIONS: [&str; 9] = [
     "--target=wasm32-wasi",
     "-mexec-model=reactor",
     "-Wl,-z,stack-size=262144",
+    "-fsanitize=undefined",
+    "-fsanitize-trap=undefined",
     "-Os",
     "-s",
     "-Wall",

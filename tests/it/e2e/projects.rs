@@ -442,6 +442,16 @@ fn a_c_plugin_reads_json_and_logs_errors() {
     }
 }
 
+#[test]
+#[ignore = "needs Python, and fetches its tool; cargo xtask check --full runs it"]
+fn a_c_plugin_that_reads_through_null_traps() {
+    let trouble = r#"const tg_string *none = tg_job_attribute(&candidates.ptr[0], "none");
+    tg_log_info("%zu", none->len);
+    // The running jobs"#;
+    let said = in_trouble("c", "throttler", "plugin.c", "// The running jobs", trouble);
+    assert!(said.contains("it failed (trapped)") && !said.contains("log: info"), "{said}");
+}
+
 #[tokio::test]
 #[ignore = "needs Python, and fetches its tool; cargo xtask check --full runs it"]
 async fn a_cpp_throttler_by_the_readme_acts_as_simulated() {
