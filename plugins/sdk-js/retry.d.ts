@@ -1,53 +1,45 @@
-import type { About, Attribute, Job, Problem } from './common.js';
+import type { About, Attribute, Attributed, Failure, Job, LocalTime, Problem, Shown } from './common.js';
 
-export { attribute, dataOf } from './common.js';
-export type { About, Attribute, Job, Problem };
+export { clock, dataOf, log, metrics } from './common.js';
+export type { About, Attribute, Attributed, Failure, Job, LocalTime, Problem, Shown };
 
-export interface Failure {
-  attempt: number;
-  /** `failed`, `timeout`, `lease_expired`, `connection_lost` or `not_delivered`. */
-  reason: string;
-  message?: string;
-  /** The HTTP status of the target's answer, if there was one. */
-  status?: number;
-  /** The details that the worker reported, as JSON text. */
-  details?: string;
-  startedAt: number;
-  endedAt: number;
-}
-
-export interface FailedJob {
-  job: Job;
-  last: Failure;
-  /** Oldest first, at most 50. */
-  earlier: Failure[];
-  /** The earliest next attempt that the target accepts (`Retry-After`). */
-  notBefore?: number;
-}
-
-/** Replacements for the job's data and priority. */
+/** Replacements for what the job has. What is absent or null stays. */
 export interface Changes {
+  /** A JSON value that replaces the job's data. Null is a value. */
   data?: unknown;
-  priority?: number;
+  priority?: number | null;
+  weight?: number | null;
+  /** How many attempts the job still has, including the next one: at least 1. */
+  attemptsLeft?: number | null;
+  /** The timeout of the job's attempts, in milliseconds: 1 to a year. */
+  timeout?: number | null;
 }
 
 /** Made by retryAt, after and giveUp. */
 export interface Verdict {
-  tag: 'retry' | 'give-up';
+  readonly tag: 'retry' | 'give-up';
 }
 
+/** Another attempt at `at`, within 366 days, or at once if `at` is past. */
 export function retryAt(at: number | Date, changes?: Changes): Verdict;
+/** Another attempt this many seconds from now. */
 export function after(seconds: number, changes?: Changes): Verdict;
+/** No more attempts; the job ends `failed`, with this message if it is given. */
 export function giveUp(message?: string): Verdict;
 
 export interface Call {
-  queue: string;
-  now: number;
+  /** The queue's name. */
+  readonly queue: string;
+  /** The time of the decision. */
+  readonly now: number;
 }
 
 export interface RetryStrategy<Config = any> extends About {
+  /** The errors of a configuration. */
   check?(config: Config): Problem[];
-  onFailure(config: Config, call: Call, failed: FailedJob): Verdict;
+  /** Decides what follows `last`, the failure of an attempt of `failed`. `failed.earlier` has the failures before it. */
+  onFailure(config: Config, call: Call, failed: Job, last: Failure): Verdict;
 }
 
+/** Makes a component's `retry` from the author's functions. */
 export function retryStrategy<Config>(plugin: RetryStrategy<Config>): object;

@@ -1,41 +1,59 @@
 // Retry strategies for tidegate, in JavaScript:
 //
 //   import { retryStrategy, after, giveUp } from './sdk/retry.js';
-//   export const retry = retryStrategy({ about, check(config), onFailure(config, call, failed) });
+//   export const retry = retryStrategy({ about, check(config), onFailure(config, call, failed, last) });
 
-import { attribute, begin, checkConfig, dataOf, describe, guarded, instant } from './common.js';
+import { asJobs, begin, checkConfig, clock, dataOf, describe, failed as failure, instant, log, metrics, text, whole } from './common.js';
 
-export { attribute, dataOf };
+export { clock, dataOf, log, metrics };
 
-/** Another attempt at `at`, or at once if `at` is past; `{ data, priority }` replace the job's. */
-export function retryAt(at, { data, priority } = {}) {
-  // A value that the contract cannot hold would trap without a message.
-  if (priority !== undefined && (priority | 0) !== priority) {
-    throw new Error(`priority must be a whole number of 32 bits, not ${JSON.stringify(priority)}`);
+class Verdict {
+  constructor(tag, val) {
+    this.tag = tag;
+    this.val = val;
   }
-  at = instant(at < 0 ? 0 : at, 'at');
-  return { tag: 'retry', val: { at, data: data === undefined ? undefined : JSON.stringify(data), priority } };
 }
 
-/** Another attempt this many seconds from now; `{ data, priority }` replace the job's. */
-export const after = (seconds, changes) => retryAt(Date.now() + seconds * 1000, changes);
+// A changed number of the job; undefined keeps it.
+const changed = (value, what, least, most) => (value === undefined || value === null ? undefined : whole(value, what, least, most));
+
+/** Another attempt at `at`, or at once if `at` is past. The changes replace what the job has. */
+export function retryAt(at, { data, priority, weight, attemptsLeft, timeout } = {}) {
+  const json = data === undefined ? undefined : JSON.stringify(data);
+  if (json === undefined && data !== undefined) throw new TypeError(`data must be a JSON value, not ${text(data)}`);
+  return new Verdict('retry', {
+    at: instant(at < 0 ? 0 : at, 'at'),
+    data: json,
+    priority: changed(priority, 'priority', -(2 ** 31), 2 ** 31 - 1),
+    weight: changed(weight, 'weight', 0, 2 ** 31 - 1),
+    attemptsLeft: changed(attemptsLeft, 'attemptsLeft', 1, 65535),
+    timeout: changed(timeout, 'timeout', 1, Number.MAX_SAFE_INTEGER),
+  });
+}
+
+/** Another attempt this many seconds from now. The changes replace what the job has. */
+export const after = (seconds, changes) => retryAt(clock.now() + seconds * 1000, changes);
 
 /** No more attempts; the job ends `failed`, with this message if it is given. */
-export const giveUp = (message) => ({ tag: 'give-up', val: message === undefined ? undefined : String(message) });
+export const giveUp = (message) => new Verdict('give-up', message === undefined || message === null ? undefined : String(message));
 
 /** Makes a component's `retry` from the author's functions. */
 export function retryStrategy(plugin) {
   return {
     describe: () => describe(plugin),
     checkConfig: (config) => checkConfig(plugin, config),
-    onFailure: (context, failed) =>
-      guarded(() => {
+    onFailure(context, failed, last) {
+      try {
         const config = begin(context);
-        const verdict = plugin.onFailure(config, { queue: context.queue, now: Number(context.now) }, failed);
-        if (verdict?.tag !== 'retry' && verdict?.tag !== 'give-up') {
-          throw new Error(`onFailure returned ${JSON.stringify(verdict) ?? 'undefined'}: make it by after(), retryAt() or giveUp()`);
+        asJobs([failed]);
+        const verdict = plugin.onFailure(config, { queue: context.queue, now: context.now }, failed, last);
+        if (!(verdict instanceof Verdict)) {
+          throw new TypeError(`onFailure returned ${text(verdict)}: make it by after(), retryAt() or giveUp()`);
         }
         return verdict;
-      }),
+      } catch (error) {
+        throw failure(error);
+      }
+    },
   };
 }

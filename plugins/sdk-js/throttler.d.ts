@@ -1,88 +1,128 @@
-import type { About, Attribute, Job, Problem } from './common.js';
+import type { About, Attribute, Attributed, Failure, Job, LocalTime, Problem, Shown } from './common.js';
 
-export { attribute, dataOf } from './common.js';
-export type { About, Attribute, Job, Problem };
+export { clock, dataOf, log, metrics } from './common.js';
+export type { About, Attribute, Attributed, Failure, Job, LocalTime, Problem, Shown };
 
 /** Made by run, hold, holdUntil, reschedule and drop. */
 export interface Decision {
-  action: { tag: 'run' | 'hold' | 'reschedule' | 'drop'; val?: number };
-  reason?: string;
+  readonly action: { readonly tag: 'run' | 'hold' | 'reschedule' | 'drop'; readonly val?: number };
+  readonly reason?: string;
 }
 
+/** The job starts now. */
 export function run(): Decision;
+/** The job waits, and is offered again at the next change of the queue. */
 export function hold(reason?: string): Decision;
+/** The job waits, and is offered again at the next change of the queue, at the latest at `until`. */
 export function holdUntil(until: number | Date, reason?: string): Decision;
+/** The job is due at `at`: after now, and within 366 days. */
 export function reschedule(at: number | Date, reason?: string): Decision;
+/** The job ends `dropped`. */
 export function drop(reason?: string): Decision;
 
 export type Dimension = 'job-type' | 'priority' | { attribute: string };
 
+/** The running jobs with one value of a dimension. */
 export interface Group {
-  value: string;
-  count: number;
-  weight: number;
+  readonly value: string;
+  readonly count: number;
+  readonly weight: number;
 }
 
-export interface RunningJob {
-  id: string;
-  jobType: string;
-  priority: number;
+export interface RunningJob extends Attributed {
+  readonly id: string;
+  readonly jobType: string;
+  readonly priority: number;
   /** 0 for a critical job, which takes no capacity. */
-  weight: number;
-  critical: boolean;
-  attributes: Attribute[];
-  grantedAt: number;
+  readonly weight: number;
+  readonly critical: boolean;
+  readonly grantedAt: number;
 }
 
 /** The running jobs, without the candidates of this call. */
 export interface Running {
   count(): number;
   weight(): number;
+  /** The groups of all values of a dimension, sorted by value. Jobs without the attribute are in no group. */
   groups(by: Dimension): Group[];
-  inGroup(by: Dimension, value: string): Group;
+  /** The group of one value of a dimension. Its count and weight are 0 if no job has the value. */
+  inGroup(by: Dimension, value: string | number): Group;
   /** The running weight by the values of a dimension. */
   weights(by: Dimension): Map<string, number>;
-  /** The earliest granted first; at most 1000. */
+  /** The earliest granted first; at most 1000. Needs `needsRunningJobs`. */
   page(offset: number, limit: number): RunningJob[];
 }
 
-/** Kept with the call's decisions, if it succeeds. */
+/**
+ * The state of the queue's throttler. Changes are kept with the call's decisions, if it succeeds. At most 256 KiB in all keys
+ * and values, where each key counts 32 bytes more. A key has 1 to 128 bytes, a value at most 16 KiB. From `expiresAt` on, a
+ * value counts as deleted.
+ */
 export interface State {
+  /** The text of a key; undefined if there is none. */
+  get(key: string): string | undefined;
+  /** Sets a text. Throws an error that says which bound it exceeds. */
+  set(key: string, value: string, expiresAt?: number | Date): void;
+  /** The JSON value of a key; undefined if there is none. */
   load(key: string): any;
-  save(key: string, value: unknown): void;
+  /** Sets a JSON value. Throws an error that says which bound it exceeds. */
+  save(key: string, value: unknown, expiresAt?: number | Date): void;
   delete(key: string): void;
-  keys(): string[];
+  /** The keys that begin with `prefix`, by default all, sorted. */
+  keys(prefix?: string): string[];
 }
 
-export interface Ended {
-  id: string;
-  jobType: string;
-  attributes: Attribute[];
-  attempt: number;
-  succeeded: boolean;
-  reason?: string;
-  status?: number;
+/** An attempt of the queue that ended. */
+export interface Ended extends Attributed {
+  readonly id: string;
+  readonly jobType: string;
+  readonly priority: number;
+  /** The capacity units that the job took. */
+  readonly weight: number;
+  readonly targetHost: string | null;
+  readonly attempt: number;
+  readonly startedAt: number;
+  readonly endedAt: number;
+  /** False for an attempt that failed or was cancelled. */
+  readonly succeeded: boolean;
+  /**
+   * Why the attempt failed: `failed`, `timeout`, `lease_expired`, `connection_lost`, `not_delivered`, `outcome_unknown` or
+   * `deadline`. For an attempt that a worker handed back: `released` or `snoozed`. Null if it was cancelled.
+   */
+  readonly reason: string | null;
+  readonly message: string | null;
+  /** The HTTP status of the target's response, if there was one. */
+  readonly status: number | null;
+  /** The details that the worker reported, as JSON text. */
+  readonly details: string | null;
+  /** The earliest next attempt that the worker or the target requested (`Retry-After`). */
+  readonly notBefore: number | null;
 }
 
 export interface Round {
-  queue: string;
-  now: number;
+  /** The queue's name. */
+  readonly queue: string;
+  /** The time of the decision. */
+  readonly now: number;
   /** The queue's own concurrency, if it has one. */
-  concurrency?: number;
-  /** Workers can take this many jobs now. */
-  room: number;
-  ended: Ended[];
-  running: Running;
-  state: State;
+  readonly concurrency: number | null;
+  /** How many jobs workers can take now. */
+  readonly room: number;
+  /** The attempts that ended since the last answer that counted: at most 1000. Empty without `needsEnded`. */
+  readonly ended: readonly Ended[];
+  readonly running: Running;
+  readonly state: State;
 }
 
-/** A list alone means `more: true`. */
+/** A list alone means `more: true`: jobs further back in the queue may run too. */
 export type Answer = Decision[] | { decisions: Decision[]; more?: boolean };
 
 export interface Throttler<Config = any> extends About {
+  /** The errors of a configuration. */
   check?(config: Config): Problem[];
   /** One decision per candidate, in their order. */
   decide(config: Config, round: Round, candidates: Job[]): Answer;
 }
 
+/** Makes a component's `throttle` from the author's functions. */
 export function throttler<Config>(plugin: Throttler<Config>): object;

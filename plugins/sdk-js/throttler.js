@@ -3,64 +3,99 @@
 //   import { throttler, run, hold } from './sdk/throttler.js';
 //   export const throttle = throttler({ about, check(config), decide(config, round, candidates) });
 
-import * as running from 'tidegate:plugin/running@0.1.0';
-import * as state from 'tidegate:plugin/state@0.1.0';
-import { attribute, begin, checkConfig, dataOf, describe, guarded, instant } from './common.js';
+import * as hostRunning from 'tidegate:plugin/running@0.2.0';
+import * as hostState from 'tidegate:plugin/state@0.2.0';
+import { asJobs, begin, checkConfig, clock, dataOf, describe, failed, instant, log, metrics, string, text, whole } from './common.js';
 
-export { attribute, dataOf };
+export { clock, dataOf, log, metrics };
 
-const decision = (tag, val, reason) => ({ action: val === undefined && tag !== 'hold' ? { tag } : { tag, val }, reason });
+class Decision {
+  constructor(action, reason) {
+    this.action = action;
+    this.reason = reason === undefined || reason === null ? undefined : String(reason);
+  }
+}
+
+const HOLD = { tag: 'hold', val: undefined };
+// Every call of run() returns the same object, and so does hold() without a reason.
+const RUN = Object.freeze(new Decision({ tag: 'run' }));
+const HOLD_ALONE = Object.freeze(new Decision(HOLD));
+const DROP = { tag: 'drop' };
 
 /** The job starts now. */
-export const run = () => decision('run');
+export const run = () => RUN;
 /** The job waits, and is offered again at the next change of the queue. */
-export const hold = (reason) => decision('hold', undefined, reason);
+export const hold = (reason) => (reason === undefined ? HOLD_ALONE : new Decision(HOLD, reason));
 /** The job waits, and is offered again at the next change of the queue, at the latest at `until`. */
-export const holdUntil = (until, reason) => decision('hold', instant(until, 'until'), reason);
+export const holdUntil = (until, reason) => new Decision({ tag: 'hold', val: instant(until, 'until') }, reason);
 /** The job is due at `at`: after now, and within 366 days. */
-export const reschedule = (at, reason) => decision('reschedule', instant(at, 'at'), reason);
+export const reschedule = (at, reason) => new Decision({ tag: 'reschedule', val: instant(at, 'at') }, reason);
 /** The job ends `dropped`. */
-export const drop = (reason) => decision('drop', undefined, reason);
+export const drop = (reason) => new Decision(DROP, reason);
+
+const JOB_TYPE = { tag: 'job-type' };
+const PRIORITY = { tag: 'priority' };
 
 // 'job-type', 'priority', or an attribute: { attribute: 'region' }.
 function dimension(by) {
-  if (by === 'job-type' || by === 'priority') return { tag: by };
+  if (by === 'job-type') return JOB_TYPE;
+  if (by === 'priority') return PRIORITY;
   if (typeof by?.attribute === 'string') return { tag: 'attribute', val: by.attribute };
-  throw new Error(`the running set is divided by 'job-type', 'priority' or { attribute: name }, not by ${JSON.stringify(by)}`);
+  throw new TypeError(`the running set is divided by 'job-type', 'priority' or { attribute: name }, not by ${text(by)}`);
 }
 
-const group = ({ value, count, weight }) => ({ value, count, weight: Number(weight) });
+// The largest number that the runtime passes as an unsigned one of 32 bits.
+const MOST = 2 ** 31 - 1;
 
-const theRunning = {
-  count: () => running.count(),
-  weight: () => Number(running.weight()),
-  groups: (by) => running.groups(dimension(by)).map(group),
-  inGroup: (by, value) => group(running.inGroup(dimension(by), value)),
-  weights: (by) => new Map(running.groups(dimension(by)).map(({ value, weight }) => [value, Number(weight)])),
-  page: (offset, limit) => running.page(offset, limit),
+const running = {
+  count: () => hostRunning.count(),
+  weight: () => hostRunning.weight(),
+  groups: (by) => hostRunning.groups(dimension(by)),
+  inGroup: (by, value) => hostRunning.inGroup(dimension(by), String(value)),
+  weights(by) {
+    const weights = new Map();
+    for (const { value, weight } of hostRunning.groups(dimension(by))) weights.set(value, weight);
+    return weights;
+  },
+  page: (offset, limit) => asJobs(hostRunning.page(whole(offset, 'offset', 0, MOST), whole(limit, 'limit', 0, MOST))),
 };
 
-const theState = {
+const REFUSED = {
+  'invalid-key': 'the key must have 1 to 128 bytes',
+  'value-too-long': 'the value has more than 16 KiB',
+  full: 'the state would have more than 256 KiB',
+};
+
+const state = {
+  get: (key) => hostState.get(string(key, 'key')) ?? undefined,
+  set(key, value, expiresAt) {
+    const until = expiresAt === undefined || expiresAt === null ? undefined : instant(expiresAt, 'expiresAt');
+    try {
+      hostState.set(string(key, 'key'), string(value, 'value'), until);
+    } catch (error) {
+      const why = REFUSED[error.payload];
+      throw why === undefined ? error : new Error(`state ${JSON.stringify(key)}: ${why}`);
+    }
+  },
   load(key) {
     const json = state.get(key);
-    return json === undefined || json === null ? undefined : JSON.parse(json);
+    return json === undefined ? undefined : JSON.parse(json);
   },
-  save: (key, value) => state.set(key, JSON.stringify(value)),
-  delete: (key) => state.delete_ ? state.delete_(key) : state['delete'](key),
-  keys: () => state.keys(),
+  save: (key, value, expiresAt) => state.set(key, JSON.stringify(value), expiresAt),
+  delete: (key) => hostState['delete'](string(key, 'key')),
+  keys: (prefix = '') => hostState.keys(string(prefix, 'prefix')),
 };
 
 // A malformed answer would trap without a message, so check it first.
 function checked(answer, count) {
   const { decisions, more } = Array.isArray(answer) ? { decisions: answer, more: true } : answer ?? {};
-  if (!Array.isArray(decisions)) throw new Error('decide must return a list of decisions, or { decisions, more }');
+  if (!Array.isArray(decisions)) throw new TypeError('decide must return a list of decisions, or { decisions, more }');
   if (decisions.length !== count) throw new Error(`decide returned ${decisions.length} decisions on ${count} candidates`);
-  decisions.forEach((made, index) => {
-    if (!['run', 'hold', 'reschedule', 'drop'].includes(made?.action?.tag)) {
-      throw new Error(`decision ${index} is ${JSON.stringify(made) ?? 'undefined'}: make it by run(), hold(), holdUntil(), reschedule() or drop()`);
+  for (let index = 0; index < count; index++) {
+    if (!(decisions[index] instanceof Decision)) {
+      throw new TypeError(`decision ${index} is ${text(decisions[index])}: make it by run(), hold(), holdUntil(), reschedule() or drop()`);
     }
-    if (made.reason !== undefined && typeof made.reason !== 'string') made.reason = String(made.reason);
-  });
+  }
   return { decisions, more: Boolean(more ?? true) };
 }
 
@@ -69,19 +104,14 @@ export function throttler(plugin) {
   return {
     describe: () => describe(plugin),
     checkConfig: (config) => checkConfig(plugin, config),
-    decide: (context, round, candidates) =>
-      guarded(() => {
+    decide(context, { concurrency, room, ended }, candidates) {
+      try {
         const config = begin(context);
-        const given = {
-          queue: context.queue,
-          now: Number(context.now),
-          concurrency: round.concurrency ?? undefined,
-          room: round.room,
-          ended: round.ended,
-          running: theRunning,
-          state: theState,
-        };
-        return checked(plugin.decide(config, given, candidates), candidates.length);
-      }),
+        const round = { queue: context.queue, now: context.now, concurrency, room, ended: asJobs(ended), running, state };
+        return checked(plugin.decide(config, round, asJobs(candidates)), candidates.length);
+      } catch (error) {
+        throw failed(error);
+      }
+    },
   };
 }

@@ -7,9 +7,9 @@ export const retry = retryStrategy({
     return config.base_seconds > 0 ? [] : [{ path: '/base_seconds', message: 'must be a number over 0' }];
   },
 
-  onFailure(config, call, failed) {
-    if (failed.last.status === 404 || failed.last.status === 410) return giveUp('what it was for is gone');
+  onFailure(config, call, failed, last) {
+    if (last.status === 404 || last.status === 410) return giveUp('what it was for is gone');
     // A day at most.
-    return after(Math.min(config.base_seconds * 2 ** (failed.job.attempt - 1), 86400));
+    return after(Math.min(config.base_seconds * 2 ** (failed.attempt - 1), 86400));
   },
 });
