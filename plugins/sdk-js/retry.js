@@ -3,7 +3,21 @@
 //   import { retryStrategy, after, giveUp } from './sdk/retry.js';
 //   export const retry = retryStrategy({ about, check(config), onFailure(config, call, failed, last) });
 
-import { asJobs, begin, checkConfig, clock, dataOf, describe, failed as failure, instant, log, metrics, text, whole } from './common.js';
+import {
+  asJobs,
+  begin,
+  checkConfig,
+  clock,
+  dataOf,
+  describe,
+  failed as failure,
+  instant,
+  log,
+  metrics,
+  number,
+  text,
+  whole,
+} from './common.js';
 
 export { clock, dataOf, log, metrics };
 
@@ -14,8 +28,11 @@ class Verdict {
   }
 }
 
+// The longest timeout, in milliseconds.
+const YEAR = 365 * 86_400_000;
+
 // A changed number of the job; undefined keeps it.
-const changed = (value, what, least, most) => (value === undefined || value === null ? undefined : whole(value, what, least, most));
+const changed = (value, ...bounds) => (value === undefined || value === null ? undefined : whole(value, ...bounds));
 
 /** Another attempt at `at`, or at once if `at` is past. The changes replace what the job has. */
 export function retryAt(at, { data, priority, weight, attemptsLeft, timeout } = {}) {
@@ -24,15 +41,15 @@ export function retryAt(at, { data, priority, weight, attemptsLeft, timeout } = 
   return new Verdict('retry', {
     at: instant(at < 0 ? 0 : at, 'at'),
     data: json,
-    priority: changed(priority, 'priority', -(2 ** 31), 2 ** 31 - 1),
+    priority: changed(priority, 'priority', -(2 ** 31), 2 ** 31 - 1, '32 bits'),
     weight: changed(weight, 'weight', 0, 2 ** 31 - 1),
     attemptsLeft: changed(attemptsLeft, 'attemptsLeft', 1, 65535),
-    timeout: changed(timeout, 'timeout', 1, Number.MAX_SAFE_INTEGER),
+    timeout: changed(timeout, 'timeout', 1, YEAR),
   });
 }
 
 /** Another attempt this many seconds from now. The changes replace what the job has. */
-export const after = (seconds, changes) => retryAt(clock.now() + seconds * 1000, changes);
+export const after = (seconds, changes) => retryAt(clock.now() + number(seconds, 'seconds') * 1000, changes);
 
 /** No more attempts; the job ends `failed`, with this message if it is given. */
 export const giveUp = (message) => new Verdict('give-up', message === undefined || message === null ? undefined : String(message));

@@ -5,7 +5,21 @@
 
 import * as hostRunning from 'tidegate:plugin/running@0.2.0';
 import * as hostState from 'tidegate:plugin/state@0.2.0';
-import { asJobs, begin, checkConfig, clock, dataOf, describe, failed, instant, log, metrics, string, text, whole } from './common.js';
+import {
+  asJobs,
+  begin,
+  checkConfig,
+  clock,
+  dataOf,
+  describe,
+  failed,
+  instant,
+  log,
+  metrics,
+  string,
+  text,
+  whole,
+} from './common.js';
 
 export { clock, dataOf, log, metrics };
 
