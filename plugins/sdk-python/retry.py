@@ -5,45 +5,65 @@
     class Retry(RetryStrategy):
         about = "Tries again after five seconds."
 
-        def on_failure(self, config, call, failed):
+        def on_failure(self, config, call, failed, last):
             return after(call, 5)
 
 The class must have this name: the component exports it.
 """
 
-import json
-from dataclasses import dataclass
 from typing import Any, Optional
 
 from wit_world import exports
 from wit_world.exports import retry as contract
 
-from .common import Plugin, attribute, begin, data_of, guarded, instant, text
+from .common import LocalTime, Plugin, begin, clock, data_of, failed, instant, log, metrics, number, text, whole, write_json
 
-__all__ = ["Call", "RetryStrategy", "after", "attribute", "data_of", "give_up", "retry_at"]
+__all__ = ["Call", "LocalTime", "RetryStrategy", "after", "clock", "data_of", "give_up", "log", "metrics", "retry_at"]
 
 _KEEP = object()
+# The longest timeout, in milliseconds.
+_YEAR = 365 * 86_400_000
 
 
-@dataclass
 class Call:
     """The other inputs of a decision. `now` is in milliseconds since 1970."""
 
-    queue: str
-    now: int
+    __slots__ = ("now", "queue")
+
+    def __init__(self, queue: str, now: int):
+        self.queue = queue
+        self.now = now
 
 
-def retry_at(at: int, data: Any = _KEEP, priority: Optional[int] = None):
-    """Another attempt at `at`, or at once if `at` is past; data and priority replace the job's."""
-    new_data = None if data is _KEEP else json.dumps(data, separators=(",", ":"))
-    if priority is not None and (isinstance(priority, bool) or not isinstance(priority, int) or not -(2**31) <= priority < 2**31):
-        raise ValueError(f"priority must be a whole number of 32 bits, not {priority!r}")
-    return contract.Verdict_Retry(contract.Plan(instant(max(0, at), "at"), new_data, priority))
+def _changed(value: Optional[int], *bounds: Any) -> Optional[int]:
+    return None if value is None else whole(value, *bounds)
 
 
-def after(call: Call, seconds: float, data: Any = _KEEP, priority: Optional[int] = None):
-    """Another attempt this many seconds after the call; data and priority replace the job's."""
-    return retry_at(call.now + round(seconds * 1000), data, priority)
+def retry_at(
+    at: int,
+    data: Any = _KEEP,
+    priority: Optional[int] = None,
+    weight: Optional[int] = None,
+    attempts_left: Optional[int] = None,
+    timeout: Optional[int] = None,
+):
+    """Another attempt at `at`, or at once if `at` is past. The other arguments replace what the job has: `attempts_left` is how many
+    attempts it still has, including the next one, and `timeout` is in milliseconds. None keeps it, except for data."""
+    return contract.Verdict_Retry(
+        contract.Plan(
+            instant(max(0, at), "at"),
+            None if data is _KEEP else write_json(data),
+            _changed(priority, "priority", -(2**31), 2**31 - 1, "32 bits"),
+            _changed(weight, "weight", 0, 2**32 - 1),
+            _changed(attempts_left, "attempts_left", 1, 65535),
+            _changed(timeout, "timeout", 1, _YEAR),
+        )
+    )
+
+
+def after(call: Call, seconds: float, **changes: Any):
+    """Another attempt this many seconds after the call. `changes` are those of `retry_at`."""
+    return retry_at(call.now + round(number(seconds, "seconds") * 1000), **changes)
 
 
 def give_up(message: Optional[str] = None):
@@ -58,14 +78,16 @@ class RetryStrategy(Plugin, exports.Retry):
         super().__init_subclass__(**given)
         own = cls.__dict__.get("on_failure")
         if own is None:
-            raise TypeError(f"{cls.__name__} must have on_failure(self, config, call, failed)")
+            raise TypeError(f"{cls.__name__} must have on_failure(self, config, call, failed, last)")
 
-        @guarded
-        def on_failure(self, ctx, failed):
-            verdict = own(self, begin(ctx), Call(ctx.queue, ctx.now), failed)
-            if not isinstance(verdict, (contract.Verdict_Retry, contract.Verdict_GiveUp)):
-                raise TypeError(f"it returned {verdict!r}: make it by after(), retry_at() or give_up()")
-            return verdict
+        def on_failure(self, ctx, job, last):
+            try:
+                verdict = own(self, begin(ctx), Call(ctx.queue, ctx.now), job, last)
+                if not isinstance(verdict, (contract.Verdict_Retry, contract.Verdict_GiveUp)):
+                    raise TypeError(f"it returned {verdict!r}: make it by after(), retry_at() or give_up()")
+                return verdict
+            except Exception as wrong:
+                raise failed(wrong) from None
 
         # The contract's function replaces the author's, under the same name.
         cls.on_failure = on_failure

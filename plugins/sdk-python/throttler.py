@@ -11,9 +11,7 @@
 The class must have this name: the component exports it.
 """
 
-import json
-from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Union
 
 from componentize_py_types import Err
 from wit_world import exports
@@ -21,21 +19,67 @@ from wit_world.exports import throttle as contract
 from wit_world.imports import running as host_running
 from wit_world.imports import state as host_state
 
-from .common import Plugin, attribute, begin, data_of, guarded, instant, text
+from .common import (
+    LocalTime,
+    Plugin,
+    attribute,
+    begin,
+    clock,
+    data_of,
+    failed,
+    instant,
+    log,
+    metrics,
+    read_json,
+    string,
+    text,
+    whole,
+    write_json,
+)
 
-__all__ = ["Answer", "Round", "Running", "State", "Throttler", "attribute", "data_of", "drop", "hold", "hold_until", "reschedule", "run"]
+__all__ = [
+    "Answer",
+    "Decision",
+    "LocalTime",
+    "Round",
+    "Running",
+    "State",
+    "Throttler",
+    "clock",
+    "data_of",
+    "drop",
+    "hold",
+    "hold_until",
+    "log",
+    "metrics",
+    "reschedule",
+    "run",
+]
 
-Decision = contract.Decision
+contract.Ended.attribute = attribute
+host_running.RunningJob.attribute = attribute
+
+
+class Decision(NamedTuple):
+    """Made by run, hold, hold_until, reschedule and drop."""
+
+    action: Any
+    reason: Optional[str]
+
+
+_RUN = Decision(contract.Action_Run(), None)
+_HOLD = contract.Action_Hold(None)
+_DROP = contract.Action_Drop()
 
 
 def run() -> Decision:
     """The job starts now."""
-    return Decision(contract.Action_Run(), None)
+    return _RUN
 
 
 def hold(reason: Optional[str] = None) -> Decision:
     """The job waits, and is offered again at the next change of the queue."""
-    return Decision(contract.Action_Hold(None), text(reason))
+    return Decision(_HOLD, text(reason))
 
 
 def hold_until(until: int, reason: Optional[str] = None) -> Decision:
@@ -50,29 +94,37 @@ def reschedule(at: int, reason: Optional[str] = None) -> Decision:
 
 def drop(reason: Optional[str] = None) -> Decision:
     """The job ends `dropped`."""
-    return Decision(contract.Action_Drop(), text(reason))
+    return Decision(_DROP, text(reason))
 
 
-@dataclass
 class Answer:
     """Decisions, and whether jobs further back in the queue may run too. A list alone means `more=True`."""
 
-    decisions: List[Decision]
-    more: bool = True
+    __slots__ = ("decisions", "more")
+
+    def __init__(self, decisions: List[Decision], more: bool = True):
+        self.decisions = decisions
+        self.more = more
+
+
+_JOB_TYPE = host_running.Dimension_JobType()
+_PRIORITY = host_running.Dimension_Priority()
 
 
 def _dimension(by: str, name: Optional[str]):
     if by == "job-type":
-        return host_running.Dimension_JobType()
+        return _JOB_TYPE
     if by == "priority":
-        return host_running.Dimension_Priority()
-    if by == "attribute" and name is not None:
+        return _PRIORITY
+    if by == "attribute" and isinstance(name, str):
         return host_running.Dimension_Attribute(name)
     raise ValueError(f"the running set is divided by 'job-type', 'priority' or 'attribute' and its name, not by {by!r}")
 
 
 class Running:
     """The running jobs, without the candidates of this call."""
+
+    __slots__ = ()
 
     def count(self) -> int:
         return host_running.count()
@@ -81,57 +133,90 @@ class Running:
         return host_running.weight()
 
     def groups(self, by: str, name: Optional[str] = None):
-        """Every value with its count and weight: by 'job-type', 'priority', or 'attribute' and its name."""
+        """Each value with its count and weight: by 'job-type', 'priority', or 'attribute' and its name."""
         return host_running.groups(_dimension(by, name))
 
     def in_group(self, by: str, value: str, name: Optional[str] = None):
         """The count and weight of one value of a dimension; 0 if no job has it."""
-        return host_running.in_group(_dimension(by, name), value)
+        return host_running.in_group(_dimension(by, name), str(value))
 
     def weights(self, by: str, name: Optional[str] = None) -> Dict[str, int]:
         """The running weight by the values of a dimension."""
         return {group.value: group.weight for group in self.groups(by, name)}
 
     def page(self, offset: int, limit: int):
-        """The jobs themselves, the earliest granted first; at most 1000."""
-        return host_running.page(offset, limit)
+        """The jobs themselves, the earliest granted first; at most 1000. Needs `needs_running_jobs`."""
+        return host_running.page(whole(offset, "offset", 0, 2**32 - 1), whole(limit, "limit", 0, 2**32 - 1))
+
+
+_REFUSED = {
+    host_state.StateError.INVALID_KEY: "the key must have 1 to 128 bytes",
+    host_state.StateError.VALUE_TOO_LONG: "the value has more than 16 KiB",
+    host_state.StateError.FULL: "the state would have more than 256 KiB",
+}
 
 
 class State:
-    """Kept with the call's decisions, if it succeeds."""
+    """The state of the queue's throttler. Changes are kept with the call's decisions, if it succeeds. At most 256 KiB in all keys and
+    values, where each key counts 32 bytes more. From `expires_at` on (milliseconds since 1970), a value counts as deleted."""
+
+    __slots__ = ()
+
+    def get(self, key: str) -> Optional[str]:
+        """The text of a key; None if there is none."""
+        return host_state.get(string(key, "key"))
+
+    def set(self, key: str, value: str, expires_at: Optional[int] = None) -> None:
+        """Sets a text. Raises `ValueError` with the bound that it exceeds."""
+        until = None if expires_at is None else instant(expires_at, "expires_at")
+        try:
+            host_state.set(string(key, "key"), string(value, "value"), until)
+        except Err as refused:
+            raise ValueError(f"state {key!r}: {_REFUSED[refused.value]}") from None
 
     def load(self, key: str) -> Any:
-        kept = host_state.get(key)
-        return None if kept is None else json.loads(kept)
+        """The JSON value of a key; None if there is none."""
+        kept = self.get(key)
+        return None if kept is None else read_json(kept)
 
-    def save(self, key: str, value: Any) -> None:
-        try:
-            host_state.set(key, json.dumps(value, separators=(",", ":")))
-        except Err as refused:
-            why = "its key has more than 128 bytes" if refused.value == host_state.StateError.KEY_TOO_LONG else "the state is full"
-            raise ValueError(f"{key!r} cannot be kept: {why}") from None
+    def save(self, key: str, value: Any, expires_at: Optional[int] = None) -> None:
+        """Sets a JSON value. Raises `ValueError` with the bound that it exceeds."""
+        self.set(key, write_json(value), expires_at)
 
     def delete(self, key: str) -> None:
-        host_state.delete(key)
+        host_state.delete(string(key, "key"))
 
-    def keys(self) -> List[str]:
-        return host_state.keys()
+    def keys(self, prefix: str = "") -> List[str]:
+        """The keys that begin with `prefix`, by default all, sorted."""
+        return host_state.keys(string(prefix, "prefix"))
 
 
-@dataclass
+_RUNNING, _STATE = Running(), State()
+
+
 class Round:
     """The other inputs of a decision. Instants are milliseconds since 1970."""
+
+    __slots__ = ("concurrency", "ended", "now", "queue", "room", "running", "state")
 
     queue: str
     now: int
     concurrency: Optional[int]
     """The concurrency of the queue, if it has one."""
     room: int
-    """Workers can take this many jobs now."""
+    """How many jobs workers can take now."""
     ended: list
-    """Attempts that ended since the last call that succeeded, if `needs_ended` is true."""
-    running: Running = field(default_factory=Running)
-    state: State = field(default_factory=State)
+    """The attempts that ended since the last answer that counted, if `needs_ended` is true."""
+    running: Running
+    state: State
+
+    def __init__(self, ctx: Any, given: Any):
+        self.queue, self.now = ctx.queue, ctx.now
+        self.concurrency, self.room, self.ended = given.concurrency, given.room, given.ended
+        self.running, self.state = _RUNNING, _STATE
+
+
+_MADE = {Decision}
 
 
 def _checked(answer: Union[Answer, List[Decision]], count: int) -> contract.Answer:
@@ -141,9 +226,9 @@ def _checked(answer: Union[Answer, List[Decision]], count: int) -> contract.Answ
         raise TypeError(f"decide must return a list of decisions or an Answer, not {answer!r}")
     if len(answer.decisions) != count:
         raise ValueError(f"decide returned {len(answer.decisions)} decisions on {count} candidates")
-    for index, decision in enumerate(answer.decisions):
-        if not isinstance(decision, Decision):
-            raise TypeError(f"decision {index} is {decision!r}: make it by run(), hold(), hold_until(), reschedule() or drop()")
+    if not _MADE.issuperset(map(type, answer.decisions)):
+        index, wrong = next((index, made) for index, made in enumerate(answer.decisions) if type(made) is not Decision)
+        raise TypeError(f"decision {index} is {wrong!r}: make it by run(), hold(), hold_until(), reschedule() or drop()")
     return contract.Answer(answer.decisions, bool(answer.more))
 
 
@@ -156,11 +241,11 @@ class Throttler(Plugin, exports.Throttle):
         if own is None:
             raise TypeError(f"{cls.__name__} must have decide(self, config, round, candidates)")
 
-        @guarded
         def decide(self, ctx, round, candidates):
-            config = begin(ctx)
-            given = Round(ctx.queue, ctx.now, round.concurrency, round.room, round.ended)
-            return _checked(own(self, config, given, candidates), len(candidates))
+            try:
+                return _checked(own(self, begin(ctx), Round(ctx, round), candidates), len(candidates))
+            except Exception as wrong:
+                raise failed(wrong) from None
 
         # The contract's function replaces the author's, under the same name.
         cls.decide = decide

@@ -8,8 +8,8 @@ class Retry(RetryStrategy):
         base = config.get("base_seconds")
         return [] if type(base) in (int, float) and base > 0 else [("/base_seconds", "must be a number over 0")]
 
-    def on_failure(self, config, call, failed):
-        if failed.last.status in (404, 410):
+    def on_failure(self, config, call, failed, last):
+        if last.status in (404, 410):
             return give_up("what it was for is gone")
         # A day at most.
-        return after(call, min(config["base_seconds"] * 2 ** (failed.job.attempt - 1), 86400))
+        return after(call, min(config["base_seconds"] * 2 ** (failed.attempt - 1), 86400))
