@@ -26,7 +26,7 @@ export { clock, dataOf, log, metrics };
 class Decision {
   constructor(action, reason) {
     this.action = action;
-    this.reason = reason === undefined || reason === null ? undefined : String(reason);
+    this.reason = typeof reason === 'string' || reason === undefined || reason === null ? reason : String(reason);
   }
 }
 
