@@ -9,9 +9,9 @@ mod window;
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use tidegate_plugin::{
-    About, Answer, Decision, Job, Problem, Round, Seconds, Throttler, export_throttler, quote,
+    About, Answer, Decision, Job, Problem, Round, Seconds, Throttler, export_throttler,
 };
 
 /// The configuration of a queue.
@@ -42,36 +42,26 @@ fn one_second() -> Seconds {
 #[derive(Debug)]
 pub struct RateLimit;
 
-/// What is counted of the starts, as it is stored.
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct Stored {
-    /// When it was counted.
-    at: u64,
-    /// The milliseconds of the period then.
-    per: u64,
-    /// The debt of a bucket, or the starts of a window, by value.
-    counts: BTreeMap<String, Vec<u64>>,
-}
+/// What is counted of the starts of a value: when it was counted, the milliseconds of the period
+/// then, and the debt of a bucket or the starts of a window.
+type Stored = (u64, u64, Vec<u64>);
 
-/// The keys of the state: of rates with a burst, and of the others.
-const BUCKETS: &str = "buckets";
-const WINDOWS: &str = "windows";
-/// The part of the state's 16 KiB that is used.
-const MOST_BYTES: usize = 15_000;
+/// The longest value that is itself the key of its count. A longer one is counted under its hash.
+const LONGEST_VALUE: usize = 100;
 
-/// What is counted of the starts, now.
+/// The starts that count now, by value.
 struct Counted<'a> {
     config: &'a Config,
-    now: u64,
-    counts: BTreeMap<String, Vec<u64>>,
-    bytes: usize,
+    round: &'a Round,
+    /// Of the values that this call has seen.
+    seen: BTreeMap<String, Vec<u64>>,
 }
 
 impl Throttler for RateLimit {
     type Config = Config;
     const ABOUT: About = About {
         config_schema: Some(include_str!("../config.schema.json")),
-        state_version: 2,
+        state_version: 3,
         ..About::new(
             "A rate for each value of an attribute: so many attempts per so many seconds, \
              and a burst on request.",
@@ -90,7 +80,7 @@ impl Throttler for RateLimit {
     }
 
     fn decide(config: &Config, round: &Round, candidates: &[Job]) -> Result<Answer, String> {
-        let mut counted = Counted::of(config, round);
+        let mut counted = Counted { config, round, seen: BTreeMap::new() };
         let decisions = candidates.iter().map(|job| {
             let Some(value) = config.value(job) else { return Decision::run() };
             let count = config.count(value);
@@ -102,15 +92,12 @@ impl Throttler for RateLimit {
                     format!("{count} per {} ms is the rate of {}", config.per(), name(value));
                 return Decision::hold_until(until, rate);
             }
-            if !counted.start(value) {
-                return Decision::hold(
-                    "too many values are limited at once for the state of a plugin",
-                );
+            match counted.start(value) {
+                Ok(()) => Decision::run(),
+                Err(problem) => Decision::hold(problem),
             }
-            Decision::run()
         });
         let decisions: Vec<Decision> = decisions.collect();
-        counted.save(round)?;
         // If there is one rate and it is used up, no later job can run. With several, jobs of other
         // values may.
         let held = |decision: &Decision| *decision != Decision::run();
@@ -119,87 +106,70 @@ impl Throttler for RateLimit {
     }
 }
 
-impl<'a> Counted<'a> {
-    /// What still counts of what is stored. What a rate of the other kind has counted does not.
-    fn of(config: &'a Config, round: &Round) -> Self {
-        let before: Stored = round.state.load(config.key()).unwrap_or_default();
-        let (per, passed) = (config.per(), round.now.saturating_sub(before.at));
-        let mut counted = Self { config, now: round.now, counts: BTreeMap::new(), bytes: 0 };
-        // `retain` would take 10 KB of code.
-        for (value, numbers) in before.counts {
-            let numbers = match config.burst {
-                Some(burst) => {
-                    let paid = passed.saturating_mul(u64::from(config.count(&value)));
-                    let debt = numbers.first().copied().unwrap_or(0);
-                    let debt = bucket::current(debt, before.per, per, burst.into(), paid);
-                    if debt > 0 { vec![debt] } else { Vec::new() }
-                }
-                None => window::current(&numbers, per, round.now),
-            };
-            if !numbers.is_empty() {
-                counted.bytes += size(&value, &numbers);
-                counted.counts.insert(value, numbers);
-            }
+impl Counted<'_> {
+    /// The debt of the bucket of `value`, or the starts in its window.
+    fn numbers(&mut self, value: &str) -> &mut Vec<u64> {
+        // `entry` would take the value each time.
+        if !self.seen.contains_key(value) {
+            self.seen.insert(value.to_owned(), self.stored(value));
         }
-        counted
+        self.seen.get_mut(value).expect("it was just inserted")
     }
 
-    fn numbers(&self, value: &str) -> &[u64] {
-        self.counts.get(value).map_or(&[], |numbers| numbers)
+    /// What still counts of what is stored for `value`.
+    fn stored(&self, value: &str) -> Vec<u64> {
+        let (config, round) = (self.config, self.round);
+        let Some((at, was, numbers)) = round.state.load::<Stored>(&config.key(value)) else {
+            return Vec::new();
+        };
+        let per = config.per();
+        let Some(burst) = config.burst else {
+            return window::current(&numbers, per, round.now);
+        };
+        let passed = round.now.saturating_sub(at);
+        let paid = passed.saturating_mul(u64::from(config.count(value)));
+        let debt = numbers.first().copied().unwrap_or(0);
+        let debt = bucket::current(debt, was, per, burst.into(), paid);
+        if debt > 0 { vec![debt] } else { Vec::new() }
     }
 
     /// When the next attempt of `value` may start; none if that is now.
-    fn wait(&self, value: &str) -> Option<u64> {
-        let (numbers, per) = (self.numbers(value), self.config.per());
-        let count = self.config.count(value).into();
-        match self.config.burst {
+    fn wait(&mut self, value: &str) -> Option<u64> {
+        let (per, count) = (self.config.per(), self.config.count(value).into());
+        let (burst, now) = (self.config.burst, self.round.now);
+        let numbers = self.numbers(value);
+        match burst {
             Some(burst) => {
                 let debt = numbers.first().copied().unwrap_or(0);
-                Some(self.now + bucket::wait(debt, per, burst.into(), count)?)
+                Some(now + bucket::wait(debt, per, burst.into(), count)?)
             }
             None => window::wait(numbers, count, per),
         }
     }
 
-    /// Counts a start of `value`. Returns false if the state has no room for it.
-    fn start(&mut self, value: &str) -> bool {
-        let (count, per) = (self.config.count(value).into(), self.config.per());
-        let before = self.numbers(value);
-        let mut bytes = self.bytes;
-        if !before.is_empty() {
-            bytes -= size(value, before);
-        }
-        let mut numbers = before.to_vec();
-        if self.config.burst.is_none() {
-            window::start(&mut numbers, count, per, self.now);
-        } else if let Some(debt) = numbers.first_mut() {
-            *debt += per;
+    /// Counts a start of `value`, until it counts no more.
+    ///
+    /// # Errors
+    ///
+    /// The state has no room for it.
+    fn start(&mut self, value: &str) -> Result<(), String> {
+        let (config, now) = (self.config, self.round.now);
+        let (per, count) = (config.per(), u64::from(config.count(value)));
+        let mut numbers = self.numbers(value).clone();
+        let lasts = if config.burst.is_none() {
+            window::start(&mut numbers, count, per, now);
+            per
         } else {
-            numbers.push(per);
-        }
-        bytes += size(value, &numbers);
-        if bytes > MOST_BYTES {
-            return false;
-        }
-        self.bytes = bytes;
-        self.counts.insert(value.to_owned(), numbers);
-        true
-    }
-
-    /// Stores it. What is counted in the other way is forgotten, and nothing is not stored.
-    fn save(self, round: &Round) -> Result<(), String> {
-        let key = self.config.key();
-        for other in [BUCKETS, WINDOWS] {
-            let is_kept = other == key && !self.counts.is_empty();
-            if !is_kept && round.state.get(other).is_some() {
-                round.state.delete(other);
+            match numbers.first_mut() {
+                Some(debt) => *debt += per,
+                None => numbers.push(per),
             }
-        }
-        if self.counts.is_empty() {
-            return Ok(());
-        }
-        let stored = Stored { at: self.now, per: self.config.per(), counts: self.counts };
-        round.state.save(key, &stored)
+            numbers[0].div_ceil(count)
+        };
+        let stored: Stored = (now, per, numbers);
+        self.round.state.save_until(&config.key(value), &stored, Some(now + lasts))?;
+        *self.numbers(value) = stored.2;
+        Ok(())
     }
 }
 
@@ -216,9 +186,15 @@ impl Config {
         self.counts.get(value).copied().unwrap_or(self.count)
     }
 
-    /// Where the state has what this rate counts.
-    fn key(&self) -> &'static str {
-        if self.burst.is_some() { BUCKETS } else { WINDOWS }
+    /// The key of the state that has what the rate of `value` counts. A rate of the other kind has
+    /// others.
+    fn key(&self, value: &str) -> String {
+        let kind = if self.burst.is_some() { "bucket" } else { "window" };
+        if value.len() <= LONGEST_VALUE {
+            format!("{kind}:{value}")
+        } else {
+            format!("{kind}#{:016x}", hash(value))
+        }
     }
 
     /// The milliseconds of the period.
@@ -231,10 +207,11 @@ fn name(value: &str) -> &str {
     if value.is_empty() { "this queue" } else { value }
 }
 
-/// The largest size of a value in the state, in bytes.
-fn size(value: &str, numbers: &[u64]) -> usize {
-    let digits = |number: &u64| number.checked_ilog10().unwrap_or(0) as usize + 2;
-    quote(value).len() + 4 + numbers.iter().map(digits).sum::<usize>()
+/// FNV-1a of 64 bits. Two long values with one hash would share a rate.
+fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 export_throttler!(RateLimit);
@@ -332,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_kind_of_rate_counted_is_forgotten() {
+    fn what_another_kind_of_rate_counted_does_not_count() {
         let jobs = Case::read(r#"{"name": "", "role": "throttler", "candidates": [{"times": 9}]}"#)
             .unwrap()[0]
             .jobs();
@@ -341,8 +318,10 @@ mod tests {
             let answer =
                 RateLimit::decide(&tidegate_plugin::parse(config).unwrap(), &round, &jobs).unwrap();
             let runs = answer.decisions.iter().filter(|one| one.action == Action::Run).count();
-            assert_eq!((runs, round.state.entries().len()), (2, 1), "{config}");
+            assert_eq!(runs, 2, "{config}");
+            round.now += 1000;
             round.state = State::of(round.now, round.state.entries());
+            assert_eq!(round.state.entries().len(), 0, "{config}");
         }
     }
 
@@ -373,9 +352,8 @@ mod tests {
     fn values_beyond_the_bound_of_the_state_wait() {
         let config: Config =
             tidegate_plugin::parse(r#"{"attribute": "tenant", "count": 1}"#).unwrap();
-        let candidates: Vec<String> = (0..1000)
-            .map(|number| format!(r#"{{"attributes": {{"tenant": "tenant-{number}"}}}}"#))
-            .collect();
+        let tenant = |number| format!(r#"{{"attributes": {{"tenant": "tenant-{number}"}}}}"#);
+        let candidates: Vec<String> = (0..5000).map(tenant).collect();
         let text = format!(
             r#"{{"name": "", "role": "throttler", "candidates": [{}]}}"#,
             candidates.join(",")
@@ -387,9 +365,24 @@ mod tests {
             answer.decisions.iter().filter(|decision| decision.action == Action::Run).count()
         };
         let first = runs(&round);
-        assert!((300..1000).contains(&first), "{first}");
+        assert!((2500..5000).contains(&first), "{first}");
         assert_eq!(runs(&round), 0);
         round.now += 1000;
+        round.state = State::of(round.now, round.state.entries());
         assert_eq!(runs(&round), first);
+    }
+
+    #[test]
+    fn a_long_value_has_a_rate_of_its_own() {
+        let config: Config =
+            tidegate_plugin::parse(r#"{"attribute": "tenant", "count": 1}"#).unwrap();
+        let tenant = |end| format!(r#"{{"attributes": {{"tenant": "{}{end}"}}}}"#, "t".repeat(200));
+        let candidates = [tenant("a"), tenant("a"), tenant("b")].join(",");
+        let text = format!(r#"{{"name": "", "role": "throttler", "candidates": [{candidates}]}}"#);
+        let case = Case::read(&text).unwrap().remove(0);
+        let answer = RateLimit::decide(&config, &case.round(), &case.jobs()).unwrap();
+        let runs: Vec<bool> =
+            answer.decisions.iter().map(|decision| decision.action == Action::Run).collect();
+        assert_eq!(runs, [true, false, true]);
     }
 }
