@@ -1,6 +1,6 @@
 //! `tidegate plugin`: throttlers and retry strategies, from a new project to a live version.
 //!
-//! `new`, `build`, `check`, `test`, `bench` and `simulate` work on the author's machine and need no
+//! `new`, `build`, `dev`, `check`, `test`, `bench` and `simulate` work on the author's machine and need no
 //! server. They run the component within the bounds of a server ([`local`]). The others are thin
 //! clients of the HTTP API.
 
@@ -8,6 +8,7 @@ mod bench;
 mod build;
 mod check;
 mod core_module;
+mod dev;
 mod differences;
 mod faults;
 mod list;
@@ -40,6 +41,8 @@ pub enum Command {
     New(new::Args),
     /// Build a project, or a core module of another compiler, into a component.
     Build(build::Args),
+    /// Build, test and simulate a project after each change; compare it with the live version.
+    Dev(dev::Args),
     /// Check that a component is a valid plugin, and show the cost of a call.
     Check(check::Args),
     /// Run test cases: make calls and compare the answers with the expected ones.
@@ -91,6 +94,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     match command {
         Command::New(args) => new::run(args, ctx).await,
         Command::Build(args) => build::run(args, ctx).await,
+        Command::Dev(args) => Box::pin(dev::run(args, ctx)).await,
         Command::Check(args) => check::run(args, ctx).await,
         Command::Test(args) => test::run(args, ctx).await,
         Command::Bench(args) => bench::run(args, ctx).await,

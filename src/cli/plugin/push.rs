@@ -33,6 +33,13 @@ pub struct Args {
     shadow: bool,
 }
 
+impl Args {
+    /// A component as the shadow version of a plugin.
+    pub(super) fn shadow(name: String, file: PathBuf) -> Self {
+        Self { name: Named { name }, file, shadow: true }
+    }
+}
+
 /// Sends the component.
 ///
 /// # Errors

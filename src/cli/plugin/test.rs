@@ -31,6 +31,13 @@ pub struct Args {
     log: bool,
 }
 
+impl Args {
+    /// The cases in a folder, on a component.
+    pub(super) fn of(file: PathBuf, cases: PathBuf) -> Self {
+        Self { file, cases: vec![cases], log: false }
+    }
+}
+
 /// The outcome of one case.
 #[derive(Serialize)]
 struct CaseOutcome {

@@ -221,6 +221,40 @@ fn a_rust_plugin_says_why_its_state_cannot_be_saved() {
     assert!(said.contains(words), "{said}");
 }
 
+#[tokio::test]
+#[ignore = "needs the target wasm32-unknown-unknown, and fetches crates; ./test runs it unless the target cannot be installed"]
+async fn a_change_of_a_rust_project_becomes_a_shadow_version() {
+    let (tide, dir) = (Tidegate::start().await, tempfile::tempdir().unwrap());
+    done(tidegate(dir.path(), &["new", "--lang", "rust", "mine"]));
+    let project = dir.path().join("mine");
+    done(tidegate(&project, &["build"]));
+    let _watching = typed("exec tidegate plugin dev --push mine", &project, &tide.base)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let versions = async || {
+        let plugin = tide.get("/v1/plugins/mine").await;
+        (plugin.status == 200)
+            .then(|| plugin.is(200))
+            .map(|plugin| (plugin["live"].as_u64(), plugin["shadow"].as_u64()))
+    };
+    let live = eventually("the first version is live", &versions).await;
+    assert_eq!(live, (Some(1), None));
+    let file = project.join("src/lib.rs");
+    let source = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, source.replace("is reached", "is used up")).unwrap();
+    eventually("the second is the shadow", || async {
+        versions().await.filter(|both| *both == (Some(1), Some(2)))
+    })
+    .await;
+    // Its cases hold no more: the command says so once, and pushes nothing.
+    std::fs::write(&file, source.replace("> config.limit", "> config.limit + 1")).unwrap();
+    let failed = tidegate(&project, &["dev", "--once", "--push", "mine"]);
+    assert_eq!(failed.status.code(), Some(1));
+    assert_eq!(versions().await, Some((Some(1), Some(2))));
+}
+
 #[test]
 #[ignore = "needs Node.js, and fetches its tool; cargo xtask check --full runs it"]
 fn a_javascript_exception_is_logged_and_logs_break_no_call() {
@@ -272,13 +306,23 @@ fn what_a_python_plugin_prints_and_raises_is_logged() {
             except ValueError as error:
                 print(error)
         hold(5)
+        from sdk.throttler import LocalTime, clock, metrics
+        try:
+            clock.instant('UTC', LocalTime(2026, 3, 1, hour=24))
+        except ValueError as error:
+            print(error)
+        metrics.add('held', 'a')
+        round.state.set('k', 'v', round.now + 1000)
+        print(clock.local('Europe/Berlin', 0).time.hour, 'Europe/Berlin')
         raise KeyError('region')";
     let said = in_trouble("python", "throttler", "plugin.py", "decisions = []", trouble);
     for part in [
         "log: info: one 2\n",
         "log: info: 0 1\n",
-        "log: info: 'kkk",
-        "log: info: 'k' cannot be kept: the state is full",
+        "log: info: state 'kkk",
+        "log: info: state 'k': the value has more than 16 KiB\n",
+        "log: info: hour must be a whole number of 0 to 23, not 24\n",
+        "log: info: 1 Europe/Berlin\n",
         "log: info: until must be milliseconds since 1970, not -1\n",
         "it failed (rejected): KeyError: 'region'\n",
         "log: error: KeyError: 'region'\n    at ",
@@ -510,11 +554,11 @@ fn a_new_zig_retry_strategy_builds_and_its_cases_hold() {
 #[test]
 #[ignore = "needs Python, and fetches its tool; cargo xtask check --full runs it"]
 fn a_zig_panic_is_logged_and_a_configuration_is_read() {
-    let config = r#"struct {
+    let config = "struct {
         limit: u64,
         shares: std.json.ArrayHashMap(f64) = .{},
         mode: enum { fast, slow } = .fast,
-    }"#;
+    }";
     let trouble = r#"try round.state.set("kept", "value", round.now + 1);
         if (round.state.set(tidegate.print("{d:0>200}", .{1}), "v", null)) |_| {} else |refused| {
             tidegate.log.info("{s} {?s}", .{ @errorName(refused), round.state.get("kept") });

@@ -78,6 +78,30 @@ pub struct Args {
     seed: Option<u64>,
 }
 
+impl Args {
+    /// A scenario with the plugins of a project.
+    pub(super) fn of(
+        scenario: PathBuf,
+        plugin: Option<PathBuf>,
+        retry_plugin: Option<PathBuf>,
+    ) -> Self {
+        Self {
+            scenario,
+            plugin,
+            config: None,
+            retry_plugin,
+            retry_config: None,
+            against: None,
+            against_config: None,
+            limit: Vec::new(),
+            by: None,
+            picture: None,
+            outcomes: None,
+            seed: None,
+        }
+    }
+}
+
 /// Reads a limit and the value that it applies to, or none for all jobs.
 fn limit(text: &str) -> Result<(Option<String>, u64), &'static str> {
     let (value, most) =
