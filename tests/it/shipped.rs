@@ -126,9 +126,9 @@ fn a_shipped_component_is_small_and_imports_only_its_queue() {
         assert_eq!(
             exports,
             [if is_retry {
-                "tidegate:plugin/retry@0.1.0"
+                "tidegate:plugin/retry@0.2.0"
             } else {
-                "tidegate:plugin/throttle@0.1.0"
+                "tidegate:plugin/throttle@0.2.0"
             }],
             "{name}"
         );

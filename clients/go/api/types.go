@@ -387,6 +387,8 @@ type Description struct {
 	GroupBy []string `json:"group_by"`
 	// Whether it reads jobs' data.
 	NeedsData bool `json:"needs_data"`
+	// Whether it reads the earlier attempts of candidates.
+	NeedsEarlier *bool `json:"needs_earlier,omitempty"`
 	// Whether it reads the attempts that ended.
 	NeedsEnded bool `json:"needs_ended"`
 	// Whether it reads the running jobs one by one.
@@ -1714,8 +1716,14 @@ type OriginalJob struct {
 	Attributes map[string]any `json:"attributes"`
 	// Its data. Absent if they were not changed, are no JSON, or have more than 4096 bytes.
 	Data json.RawMessage `json:"data,omitempty"`
+	// Its most attempts.
+	MaxAttempts *int64 `json:"max_attempts,omitempty"`
 	// Its priority.
 	Priority int64 `json:"priority"`
+	// Its timeout.
+	TimeoutSeconds *float64 `json:"timeout_seconds,omitempty"`
+	// Its weight.
+	Weight *int64 `json:"weight,omitempty"`
 }
 
 // OtherServer: The console of another server.

@@ -1863,6 +1863,8 @@ export interface components {
             group_by: string[];
             /** @description Whether it reads jobs' data. */
             needs_data: boolean;
+            /** @description Whether it reads the earlier attempts of candidates. */
+            needs_earlier?: boolean;
             /** @description Whether it reads the attempts that ended. */
             needs_ended: boolean;
             /** @description Whether it reads the running jobs one by one. */
@@ -3419,10 +3421,22 @@ export interface components {
             /** @description Its data. Absent if they were not changed, are no JSON, or have more than 4096 bytes. */
             data?: components["schemas"]["AnyValue"];
             /**
+             * Format: int64
+             * @description Its most attempts.
+             */
+            max_attempts?: number | null;
+            /**
              * Format: int32
              * @description Its priority.
              */
             priority: number;
+            /** @description Its timeout. */
+            timeout_seconds?: components["schemas"]["Seconds"] | null;
+            /**
+             * Format: int64
+             * @description Its weight.
+             */
+            weight?: number | null;
         };
         /** @description The console of another server. */
         OtherServer: {

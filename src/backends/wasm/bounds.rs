@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 pub use tidegate_core::port::policy::cut;
-pub(crate) use tidegate_core::port::policy::state::{
+pub use tidegate_core::port::policy::{DATA_BYTES, MESSAGE_BYTES};
+pub(crate) use tidegate_core::queue::plugin_state::{
     STATE_BYTES, STATE_KEY_BYTES, STATE_VALUE_BYTES,
 };
-pub use tidegate_core::port::policy::{DATA_BYTES, MESSAGE_BYTES};
 /// Maximum bytes of a component; one from Python has 18 million.
 pub const COMPONENT_BYTES: usize = 32 << 20;
 

@@ -36,8 +36,8 @@ const IMPORTS: [&str; 8] =
 /// The interfaces that a plugin may export; it exports at least one.
 const EXPORTS: [&str; 2] = ["throttle", "retry"];
 
-const HOW_TO_BUILD: &str = "build Rust for wasm32-unknown-unknown (not wasip1 or wasip2), \
-     JavaScript with componentize-qjs --stub-wasi, Python with componentize-py --stub-wasi";
+const HOW_TO_BUILD: &str = "`tidegate plugin build` makes a component without WASI of a \
+     project, or of a core module for WASI preview 1";
 
 /// Whether `wasm` may be compiled.
 ///

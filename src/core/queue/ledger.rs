@@ -12,11 +12,11 @@ use sha2::{Digest, Sha256};
 use super::{
     matcher::Subject,
     order::Position,
+    plugin_state::StatePage,
     rate::{Bucket, RateCounts, RecentStarts},
 };
 use crate::{
     job::{Attributes, Job, JobId, PluginName, TypeName, Version},
-    port::policy::StatePage,
     record,
     stored::UnknownFields,
     time::Timestamp,

@@ -368,6 +368,8 @@ class Description(TypedDict):
     """Attributes by which it groups the running jobs."""
     needs_data: bool
     """Whether it reads jobs' data."""
+    needs_earlier: NotRequired[bool]
+    """Whether it reads the earlier attempts of candidates."""
     needs_ended: bool
     """Whether it reads the attempts that ended."""
     needs_running_jobs: bool
@@ -1623,8 +1625,14 @@ class OriginalJob(TypedDict):
     """Its attributes."""
     data: NotRequired[AnyValue]
     """Its data. Absent if they were not changed, are no JSON, or have more than 4096 bytes."""
+    max_attempts: NotRequired[int | None]
+    """Its most attempts."""
     priority: int
     """Its priority."""
+    timeout_seconds: NotRequired[Seconds | None]
+    """Its timeout."""
+    weight: NotRequired[int | None]
+    """Its weight."""
 
 
 class OtherServer(TypedDict):

@@ -3,12 +3,11 @@
 //! A policy is a pure function of its call: the same call gets the same answer again. It is bounded
 //! in time and memory, and never takes the engine down: an error in it is a [`Fault`].
 //!
-//! Read in this order: [`throttle`] and [`retry`] (the calls and their answers), [`state`] (what a
-//! throttler keeps), [`fault`] (why a call has no answer), and the trait.
+//! Read in this order: [`throttle`] and [`retry`] (the calls and their answers), [`fault`] (why a
+//! call has no answer), and the trait.
 
 pub mod fault;
 pub mod retry;
-pub mod state;
 pub mod throttle;
 
 use std::{sync::Arc, time::Duration};
@@ -16,9 +15,9 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use serde::{Serialize, Serializer};
 
+pub use crate::queue::plugin_state::{PolicyState, StatePage, StateValue};
 pub use fault::{Fault, FaultKind};
 pub use retry::{RetryAnswer, RetryCall, RetryPlan};
-pub use state::{PolicyState, StatePage, StateValue};
 pub use throttle::{Action, Decision, Ended, RunningSet, ThrottleAnswer, ThrottleCall};
 
 use crate::{

@@ -241,6 +241,7 @@ export interface components {
             config_schema?: string | null;
             group_by: string[];
             needs_data: boolean;
+            needs_earlier?: boolean;
             needs_ended: boolean;
             needs_running_jobs: boolean;
             /** Format: int64 */
@@ -970,8 +971,13 @@ export interface components {
                 [key: string]: components["schemas"]["AttributeValue"];
             };
             data?: components["schemas"]["AnyValue"];
+            /** Format: int64 */
+            max_attempts?: number | null;
             /** Format: int32 */
             priority: number;
+            timeout_seconds?: components["schemas"]["Seconds"] | null;
+            /** Format: int64 */
+            weight?: number | null;
         };
         OtherServer: {
             name: string;
