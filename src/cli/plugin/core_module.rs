@@ -366,7 +366,7 @@ mod tests {
             (call $expect (i32.eqz
                 (call $write (i32.const 1) (i32.const 0) (i32.const 2) (i32.const 64))))
             (call $expect (i32.eq (i32.load (i32.const 64)) (i32.const 7)))
-            ;; The numbers of the call's sequence, and no byte more than was asked for.
+            ;; The numbers of the call's sequence, and no further byte.
             (drop (call $random (i32.const 72) (i32.const 12)))
             (global.set $first (i64.load (i32.const 72)))
             (call $expect (i32.ne (i32.load (i32.const 80)) (i32.const 0)))

@@ -248,7 +248,7 @@ async fn a_change_of_a_rust_project_becomes_a_shadow_version() {
         versions().await.filter(|both| *both == (Some(1), Some(2)))
     })
     .await;
-    // Its cases hold no more: the command says so once, and pushes nothing.
+    // Its cases hold no more: the command reports it, and pushes nothing.
     std::fs::write(&file, source.replace("> config.limit", "> config.limit + 1")).unwrap();
     let failed = tidegate(&project, &["dev", "--once", "--push", "mine"]);
     assert_eq!(failed.status.code(), Some(1));
