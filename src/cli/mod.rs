@@ -329,6 +329,7 @@ mod tests {
         ("plugin simulate retry_plugin", "plugin simulate SCENARIO --retry-plugin NONE"),
         ("plugin simulate against", "plugin simulate SCENARIO --retry-plugin WASM --against NONE"),
         ("plugin bench file", "plugin bench NONE"),
+        ("plugin dev project", "plugin dev NONE"),
         ("plugin push file", "plugin push p NONE"),
         ("cost metered", "cost --metered NONE"),
     ];

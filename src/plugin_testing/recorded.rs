@@ -30,6 +30,10 @@ pub fn recorded(name: &str, call: &Value) -> Result<Value, String> {
                 .into(),
         );
     }
+    if let Some(count) = inside["texts-left-out"].as_u64() {
+        let text = format!("{name} (without messages and details of {count} attempts)");
+        case.insert("name".to_owned(), text.into());
+    }
     let list = |value: &Value| {
         value.as_array().cloned().unwrap_or_default().into_iter().map(renamed).collect::<Vec<_>>()
     };

@@ -94,7 +94,7 @@ impl Throttler for RateLimit {
             }
             match counted.start(value) {
                 Ok(()) => Decision::run(),
-                Err(problem) => Decision::hold(problem),
+                Err(problem) => Decision::hold_until(round.now + config.per(), problem),
             }
         });
         let decisions: Vec<Decision> = decisions.collect();

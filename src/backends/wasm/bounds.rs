@@ -50,7 +50,9 @@ pub(crate) const PAGED: u32 = 100_000;
 
 /// Reported problems of a configuration.
 pub(crate) const PROBLEMS: usize = 50;
-/// Earlier failures that a retry strategy receives.
+/// Bytes of the messages and details of all earlier failures in a throttler's call.
+pub(crate) const EARLIER_BYTES: usize = 1 << 20;
+/// Earlier failures of a job that a plugin receives.
 pub(crate) const EARLIER: usize = 50;
 
 /// Attributes by which a plugin may group the running set.
@@ -95,6 +97,7 @@ mod tests {
             "label at most 64 bytes",
             "at most 100 series of each plugin, and a call has at most 1000 changes",
             "one call have at most 1 MiB",
+            "messages and details of all of them have at most 1 MiB",
             "at most 1000, however many",
             "100,000 in all",
             "first 50",
@@ -119,8 +122,8 @@ mod tests {
             (50, 50, 16, 64 << 10, 2000)
         );
         assert_eq!(
-            (METRIC_NAME_BYTES, METRIC_SERIES, METRIC_CHANGES, ENDED_DETAIL_BYTES),
-            (64, 100, 1000, 1 << 20)
+            (METRIC_NAME_BYTES, METRIC_SERIES, METRIC_CHANGES, ENDED_DETAIL_BYTES, EARLIER_BYTES),
+            (64, 100, 1000, 1 << 20, 1 << 20)
         );
         assert_eq!(DATA_BYTES, 16 << 20);
         assert_eq!(

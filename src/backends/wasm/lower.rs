@@ -128,7 +128,9 @@ pub(super) fn throttle<R>(
     let wants_earlier = description.needs_earlier;
     let of = |job| if wants_earlier { earlier(job) } else { Vec::new() };
     let all: Vec<_> = call.candidates.iter().map(|job| of(&job.life)).collect();
-    let failed: Vec<Failure<'_>> = all.iter().flatten().copied().map(failure).collect();
+    let mut room = bounds::EARLIER_BYTES;
+    let bounded = |of| within(failure(of), &mut room);
+    let failed: Vec<Failure<'_>> = all.iter().flatten().copied().map(bounded).collect();
     let mut failed = &failed[..];
     let host = |job_type| call.hosts.get(job_type).map(String::as_str);
     let candidates = call.candidates.iter().zip(&all);
@@ -201,6 +203,18 @@ fn failure((attempt, entry): (u16, &AttemptRecord)) -> Failure<'_> {
     }
 }
 
+/// `failure` without its message and details, if they exceed the `room` that is left for them.
+fn within<'a>(failure: Failure<'a>, room: &mut usize) -> Failure<'a> {
+    let bytes = |text: Option<&str>| text.map_or(0, str::len);
+    match room.checked_sub(bytes(failure.message) + bytes(failure.details)) {
+        Some(left) => {
+            *room = left;
+            failure
+        }
+        None => Failure { message: None, details: None, ..failure },
+    }
+}
+
 /// The earliest next attempt that the worker or the target of an attempt requested.
 pub(super) fn not_before(entry: &AttemptRecord) -> Option<Timestamp> {
     let wait = entry.error.as_ref()?.retry_after?;
@@ -229,6 +243,8 @@ pub(super) fn retry<R>(
         seed: call.seed,
         config: &call.config,
     };
-    let last = Failure { not_before: call.not_before.map(millis), ..failure(last) };
+    let lowered = failure(last);
+    let requested = call.not_before.map(millis).or(lowered.not_before);
+    let last = Failure { not_before: requested, ..lowered };
     Some(then(context, job(&call.job, of), last))
 }

@@ -6,6 +6,7 @@
 
 use std::{
     collections::BTreeMap,
+    io::ErrorKind,
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
@@ -62,19 +63,30 @@ type Sources = BTreeMap<PathBuf, (u64, Option<SystemTime>)>;
 /// The folder cannot be read, or has more than [`MAX_FILES`] files.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let watched = async {
-        sources(&args.project)?;
+        let (mut before, mut repeated) = (sources(&args.project)?, false);
         loop {
             let code = round(&args, ctx).await;
             if args.once {
                 return Ok(code);
             }
+            let after = sources(&args.project)?;
+            // The author has changed a file meanwhile, or a tool has: that once.
+            let is_edited =
+                |(path, was): (&PathBuf, &_)| after.get(path).is_some_and(|now| now != was);
+            if !repeated && before.iter().any(is_edited) {
+                (before, repeated) = (after, true);
+                continue;
+            }
             ctx.note("waiting for a change; Ctrl-C ends");
-            changed(&args, ctx).await?;
+            (before, repeated) = (changed(&args, after, ctx).await?, false);
         }
     };
     tokio::select! {
         ended = watched => ended,
-        done = tokio::signal::ctrl_c() => done.map(|()| ExitCode::Ok).map_err(Into::into),
+        done = tokio::signal::ctrl_c() => {
+            done?;
+            Ok(if args.once { ExitCode::Refused } else { ExitCode::Ok })
+        }
     }
 }
 
@@ -115,12 +127,10 @@ async fn steps(args: &Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Waits until the sources change. Meanwhile it shows new differences of the pushed version.
-///
-/// What changed before, during the round, may be the work of a tool, and does not count.
-async fn changed(args: &Args, ctx: &Context) -> anyhow::Result<()> {
-    let seen = sources(&args.project)?;
-    let (mut shown, mut waited) = (None, Duration::ZERO);
+/// Waits until the sources differ from `seen`, and returns them. Meanwhile it shows new differences
+/// of the pushed version.
+async fn changed(args: &Args, seen: Sources, ctx: &Context) -> anyhow::Result<Sources> {
+    let (mut shown, mut waited, mut problem) = (None, Duration::ZERO, String::new());
     loop {
         pause(INTERVAL).await;
         let now = sources(&args.project)?;
@@ -131,7 +141,7 @@ async fn changed(args: &Args, ctx: &Context) -> anyhow::Result<()> {
                 pause(INTERVAL).await;
                 let now = sources(&args.project)?;
                 if now == last {
-                    return Ok(());
+                    return Ok(now);
                 }
                 last = now;
             }
@@ -141,9 +151,12 @@ async fn changed(args: &Args, ctx: &Context) -> anyhow::Result<()> {
             && let Some(name) = &args.push
         {
             waited = Duration::ZERO;
-            if let Err(error) = show_differences(name, &mut shown, ctx).await {
-                print_error(format_args!("{error:#}"));
+            let shown = show_differences(name, &mut shown, ctx).await;
+            let now = shown.err().map(|error| format!("{error:#}")).unwrap_or_default();
+            if !now.is_empty() && now != problem {
+                print_error(&now);
             }
+            problem = now;
         }
     }
 }
@@ -170,7 +183,12 @@ fn sources(folder: &Path) -> anyhow::Result<Sources> {
         |error: std::io::Error| UsageError(format!("{} cannot be read: {error}", folder.display()));
     let (mut found, mut folders) = (Sources::new(), vec![folder.to_owned()]);
     while let Some(next) = folders.pop() {
-        for entry in std::fs::read_dir(&next).map_err(unreadable)? {
+        let entries = match std::fs::read_dir(&next) {
+            // A tool has removed it meanwhile.
+            Err(error) if error.kind() == ErrorKind::NotFound && next != folder => continue,
+            entries => entries.map_err(unreadable)?,
+        };
+        for entry in entries {
             let entry = entry.map_err(unreadable)?;
             let path = entry.path();
             // A file may be gone again.

@@ -109,12 +109,13 @@ pub struct PolicyState {
 
 impl PartialEq for PolicyState {
     fn eq(&self, other: &Self) -> bool {
-        let same_pages = self.pages.len() == other.pages.len()
-            && self.pages.iter().zip(&other.pages).all(|(a, b)| Arc::ptr_eq(a, b) || a == b);
-        same_pages
-            || self.bytes == other.bytes
-                && self.iter().count() == other.iter().count()
-                && self.iter().all(|(key, value)| other.get(key) == Some(value))
+        if self.pages.len() == other.pages.len() {
+            let mut pages = self.pages.iter().zip(&other.pages);
+            return pages.all(|(a, b)| Arc::ptr_eq(a, b) || a == b);
+        }
+        self.bytes == other.bytes
+            && self.iter().count() == other.iter().count()
+            && self.iter().all(|(key, value)| other.get(key) == Some(value))
     }
 }
 

@@ -10,7 +10,11 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use futures_util::{StreamExt, stream};
 
-use crate::{Engine, Error, config::catalog::Catalog, jobs::enqueue::extract_again};
+use crate::{
+    Engine, Error,
+    config::catalog::Catalog,
+    jobs::enqueue::{check_weight, extract_again},
+};
 use tidegate_core::{
     job::{
         Body, Encoding, Event, Job, Payload, PluginName, Spec, Version,
@@ -276,6 +280,13 @@ impl Engine {
                 timeout: timeout.unwrap_or(job.spec.timeout),
                 ..(*job.spec).clone()
             });
+            // The job would never start, and nothing could lower its weight.
+            if weight.is_some()
+                && let Err(error) =
+                    check_weight(&changed.spec, &catalog.limits(&changed.spec.queue))
+            {
+                return Ok(Err(invalid_answer(format!("its plan: {error}"))));
+            }
         }
         if let Some(text) = data {
             let payload = match self.rewritten(job, text).await? {

@@ -129,7 +129,9 @@ impl Expect {
             (Ok(_), Some(expected)) => vec![format!("it did not fail; expected {expected:?}")],
             (Ok(PluginAnswer::Throttle(answer)), None) => {
                 let before = if let Call::Throttle(call) = call {
-                    PolicyState::clone(&call.state)
+                    let mut state = PolicyState::clone(&call.state);
+                    state.remove_expired(call.now);
+                    state
                 } else {
                     PolicyState::default()
                 };

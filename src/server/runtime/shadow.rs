@@ -22,8 +22,8 @@ use super::{Inner, WeakServer};
 use tidegate_core::{
     job::{JobId, PluginName, QueueName},
     port::policy::{
-        Action, Decision, Fault, FaultKind, Plugin, PolicyState, Purpose, RetryAnswer, RetryCall,
-        ThrottleAnswer, ThrottleCall,
+        Action, Decision, Ended, Fault, FaultKind, Plugin, PolicyState, Purpose, RetryAnswer,
+        RetryCall, ThrottleAnswer, ThrottleCall,
     },
     queue::plugin::Role,
     time::Timestamp,
@@ -119,7 +119,14 @@ impl LiveCall {
 
     fn data_bytes(&self) -> usize {
         match self {
-            Self::Tick(call, _) => call.data.values().map(String::len).sum(),
+            Self::Tick(call, _) => {
+                let texts = |ended: &Ended| {
+                    let texts = [&ended.message, &ended.details];
+                    texts.into_iter().flatten().map(String::len).sum::<usize>()
+                };
+                let data: usize = call.data.values().map(String::len).sum();
+                data + call.ended.iter().map(texts).sum::<usize>()
+            }
             Self::Retry(call, _) => call.data.as_ref().map_or(0, String::len),
         }
     }
@@ -271,7 +278,8 @@ async fn compare(
                 .throttle(shadow, Arc::clone(&call), Purpose::Shadow)
                 .await
                 .and_then(|answer| answer.validated(&call))?;
-            if let Some(state) = answered.state.filter(|_| !shares_state) {
+            if let Some(mut state) = answered.state.filter(|_| !shares_state) {
+                state.balance();
                 states.insert(key, (item_version, Arc::new(state)));
             }
             let both = answer.decisions.iter().zip(&answered.decisions);

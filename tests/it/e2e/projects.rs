@@ -216,8 +216,8 @@ fn a_rust_plugin_says_why_its_state_cannot_be_saved() {
         if !full.is_empty() { return Err(format!(\"{full} And{long}\")); }
         // The running jobs";
     let said = in_trouble("rust", "throttler", "src/lib.rs", "// The running jobs", trouble);
-    let words = "it failed (rejected): state k: The state would have more than 64 keys or 16 KiB. \
-                 And: The key has more than 128 bytes.";
+    let words = "it failed (rejected): state k: its value has more than 16 KiB And: a key must have 1 \
+                 to 128 bytes";
     assert!(said.contains(words), "{said}");
 }
 

@@ -54,10 +54,11 @@ pub mod exports {
                     pub data: Option<_rt::String>,
                     /// Replaces the job's priority. None keeps it.
                     pub priority: Option<i32>,
-                    /// Replaces the job's weight. None keeps it.
+                    /// Replaces the job's weight, at most the queue's concurrency. None keeps it.
                     pub weight: Option<u32>,
-                    /// How many attempts the job still has, including the next one: at least 1. It replaces the
-                    /// job's `max_attempts`, of which the largest is 65,535. None keeps that.
+                    /// How many attempts the job still has, including the next one: at least 1. The job's
+                    /// `max_attempts` becomes the counted attempts plus this number, at most 65,535. None keeps
+                    /// it.
                     pub attempts_left: Option<u32>,
                     /// Replaces the timeout of the job's attempts, in milliseconds: 1 to a year. None keeps it.
                     pub timeout: Option<u64>,

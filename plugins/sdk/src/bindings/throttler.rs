@@ -127,7 +127,8 @@ pub mod tidegate {
                 /// The key by which a later event or request finds the job.
                 pub correlation_key: Option<_rt::String>,
                 /// The failed attempts before `attempt`, oldest first: the latest 50. Empty for a throttler
-                /// without `description.needs-earlier`.
+                /// without `description.needs-earlier`. In a throttler's call, the messages and details of
+                /// all of them have at most 1 MiB: None for the attempts behind.
                 pub earlier: _rt::Vec<Failure>,
             }
             impl ::core::fmt::Debug for Job {
@@ -592,8 +593,8 @@ pub mod tidegate {
         }
         /// Metrics of the plugin's own, for operators. `GET /metrics` has them as
         /// `tidegate_plugin_counter_total` and `tidegate_plugin_gauge`, with the labels `plugin`, `queue`,
-        /// `name` and `label`. Only calls with an effect count: no shadow, no explanation, no simulation, no
-        /// call with a fault.
+        /// `name` and `label`. The calls of a shadow version, for an explanation, of a simulation, and with a
+        /// fault do not count. A call that is repeated, or whose decisions another process overtakes, does.
         ///
         /// A name has 1 to 64 bytes of `a-z`, `0-9` and `_`, a label at most 64 bytes. A process keeps at
         /// most 100 series of each plugin, and a call has at most 1000 changes. What exceeds a bound, and

@@ -58,6 +58,9 @@ impl clock::Host for Guest {
     }
 }
 
+/// The largest amount that is added to a counter: the whole numbers up to it are exact.
+const MOST_ADDED: f64 = 9_007_199_254_740_992.0;
+
 /// What `zone` shows at `at`.
 fn shown(zone: &str, at: u64) -> Result<Shown, String> {
     let at = answer::instant(at);
@@ -132,7 +135,7 @@ impl Guest {
             && name.bytes().all(is_name)
             && label.len() <= bounds::METRIC_NAME_BYTES
             && value.is_finite()
-            && (kind == MetricKind::Gauge || value >= 0.0);
+            && (kind == MetricKind::Gauge || (0.0..=MOST_ADDED).contains(&value));
         if is_valid && self.metrics.len() < bounds::METRIC_CHANGES {
             self.metrics.push(MetricChange { kind, name, label, value });
         } else {
@@ -163,7 +166,10 @@ impl state::Host for Guest {
         if value.len() > bounds::STATE_VALUE_BYTES {
             return Ok(Err(StateError::ValueTooLong));
         }
-        let value = StateValue { text: value, expires_at: expires_at.map(answer::instant) };
+        let value = StateValue {
+            text: value,
+            expires_at: expires_at.map(|at| answer::instant(at).min(Timestamp::MAX)),
+        };
         if self.state()?.get(&key) == Some(&value) {
             return Ok(Ok(()));
         }

@@ -39,7 +39,29 @@ fn failed() -> Reason {
     Reason::Failed
 }
 
+/// Removes the texts of an attempt if they exceed the `room` that is left for them. Returns whether
+/// it did.
+pub(super) fn leave_out(
+    message: &mut Option<String>,
+    details: &mut Option<Box<RawValue>>,
+    room: &mut usize,
+) -> bool {
+    let bytes = message.as_ref().map_or(0, String::len)
+        + details.as_ref().map_or(0, |details| details.get().len());
+    if let Some(left) = room.checked_sub(bytes) {
+        *room = left;
+        return false;
+    }
+    (*message, *details) = (None, None);
+    true
+}
+
 impl FailureJson {
+    /// As [`leave_out`].
+    pub(super) fn leave_out(&mut self, room: &mut usize) -> bool {
+        leave_out(&mut self.message, &mut self.details, room)
+    }
+
     pub(super) fn of((attempt, entry): (u16, &AttemptRecord)) -> Self {
         let error = entry.error.as_ref();
         Self {

@@ -32,6 +32,8 @@ use tidegate_core::port::policy::Call;
 
 /// Maximum bytes of data in a recorded call.
 const MAX_RECORDED_DATA_BYTES: usize = 64 << 10;
+/// Maximum bytes of the messages and details of attempts in a recorded call.
+const MAX_RECORDED_FAILURE_BYTES: usize = 64 << 10;
 
 /// The text is not a call of a plugin.
 #[derive(Debug, thiserror::Error)]
@@ -43,8 +45,8 @@ pub fn to_json(call: &Call) -> String {
     CallJson::of(call).to_json()
 }
 
-/// `call` as JSON with at most 64 KiB of data, for recorded faults. It lists the data that it
-/// leaves out.
+/// `call` as JSON with at most 64 KiB of data, and as much of messages and details of attempts, for
+/// recorded faults. It lists the data that it leaves out, and counts the attempts that lack texts.
 pub fn to_bounded_json(call: &Call) -> String {
     let mut written = CallJson::of(call);
     written.leave_out_data();
@@ -93,6 +95,7 @@ impl CallJson {
         };
         match self {
             Self::Throttle(call) => {
+                call.leave_out_failures(MAX_RECORDED_FAILURE_BYTES);
                 call.data_left_out = call
                     .data
                     .iter()
@@ -101,6 +104,7 @@ impl CallJson {
                 call.data.retain(|id, _| !call.data_left_out.contains_key(id));
             }
             Self::Retry(call) => {
+                call.leave_out_failures(MAX_RECORDED_FAILURE_BYTES);
                 call.data_left_out = call.data.as_deref().and_then(left_out);
                 call.data = call.data.take().filter(|_| call.data_left_out.is_none());
             }

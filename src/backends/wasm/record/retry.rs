@@ -21,9 +21,20 @@ pub(super) struct RetryJson {
     pub data: Option<Box<RawValue>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_left_out: Option<usize>,
+    /// How many attempts lack their message and details.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub texts_left_out: Option<usize>,
 }
 
 impl RetryJson {
+    /// Leaves out messages and details beyond `room` bytes, those of the last failure at the end.
+    pub(super) fn leave_out_failures(&mut self, mut room: usize) {
+        let failures = std::iter::once(&mut self.last).chain(&mut self.failed.earlier);
+        let left_out =
+            failures.filter_map(|failure| failure.leave_out(&mut room).then_some(())).count();
+        self.texts_left_out = Some(left_out).filter(|count| *count > 0);
+    }
+
     pub(super) fn of(call: &RetryCall) -> Self {
         let last = lower::failures(&call.job.life).pop();
         let attempt = last.map_or_else(|| call.job.life.counted_attempts(), |(attempt, _)| attempt);
@@ -53,11 +64,12 @@ impl RetryJson {
             last: FailureJson { not_before: call.not_before, ..last },
             data: call.data.as_deref().map(raw),
             data_left_out: None,
+            texts_left_out: None,
         }
     }
 
     pub(super) fn call(self) -> Result<RetryCall, serde_json::Error> {
-        let Self { context, failed, last, data, data_left_out: _ } = self;
+        let Self { context, failed, last, data, data_left_out: _, texts_left_out: _ } = self;
         if failed.attempt != last.attempt {
             return Err(serde::de::Error::custom(
                 "the attempt of the job must be that of its last failure",

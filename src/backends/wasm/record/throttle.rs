@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::failure::leave_out;
 use super::job::{Context, JobJson, any_type, first, given, one, raw};
 use tidegate_core::{
     job::{Attributes, JobId, TypeName, Version},
@@ -25,6 +26,9 @@ pub(super) struct ThrottleJson {
     pub data: BTreeMap<JobId, Box<RawValue>>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub data_left_out: BTreeMap<JobId, usize>,
+    /// How many attempts lack their message and details.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub texts_left_out: Option<usize>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -171,6 +175,18 @@ impl RunningJson {
 }
 
 impl ThrottleJson {
+    /// Leaves out messages and details of attempts beyond `room` bytes.
+    pub(super) fn leave_out_failures(&mut self, mut room: usize) {
+        let mut count = 0;
+        for ended in &mut self.round.ended {
+            count += usize::from(leave_out(&mut ended.message, &mut ended.details, &mut room));
+        }
+        for failure in self.candidates.iter_mut().flat_map(|job| &mut job.earlier) {
+            count += usize::from(failure.leave_out(&mut room));
+        }
+        self.texts_left_out = Some(count).filter(|count| *count > 0);
+    }
+
     pub(super) fn of(call: &ThrottleCall) -> Self {
         let host = |job_type| call.hosts.get(job_type);
         let ended = |ended| EndedJson::of(ended, host(&ended.job_type));
@@ -198,6 +214,7 @@ impl ThrottleJson {
             state: call.state.iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
             data: call.data.iter().map(|(id, data)| (id.clone(), raw(data))).collect(),
             data_left_out: BTreeMap::new(),
+            texts_left_out: None,
         }
     }
 

@@ -26,7 +26,7 @@ use futures_util::{StreamExt, stream};
 
 pub(crate) use digest::digest;
 pub(crate) use item::EnqueueWrites;
-pub(crate) use resolve::extract_again;
+pub(crate) use resolve::{check_weight, extract_again};
 pub use resolve::fault;
 
 use crate::{

@@ -178,7 +178,11 @@ impl Engine {
 }
 
 /// Refuses a job that is heavier than its queue's concurrency. Critical jobs are not limited.
-fn check_weight(spec: &Spec, limits: &Limits) -> Result<(), Error> {
+///
+/// # Errors
+///
+/// `weight_over_limit`.
+pub(crate) fn check_weight(spec: &Spec, limits: &Limits) -> Result<(), Error> {
     let weight = spec.weight;
     let Some(most) =
         limits.queue.concurrency.filter(|most| *most > 0 && weight > *most && !spec.critical)
