@@ -243,7 +243,7 @@ async fn a_change_of_a_rust_project_becomes_a_shadow_version() {
     assert_eq!(live, (Some(1), None));
     let file = project.join("src/lib.rs");
     let source = std::fs::read_to_string(&file).unwrap();
-    std::fs::write(&file, source.replace("is reached", "is used up")).unwrap();
+    std::fs::write(&file, source.replace("At most `limit`", "No more than `limit`")).unwrap();
     eventually("the second is the shadow", || async {
         versions().await.filter(|both| *both == (Some(1), Some(2)))
     })

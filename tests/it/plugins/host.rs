@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tidegate_backends::wasm::{Run, diagnostics::LogLevel, record};
 use tidegate_core::port::policy::Call;
 use tidegate_core::{
+    job::lifecycle::AttemptRecord,
     port::policy::{
         Action, Decision, FaultKind, Policy as _, PolicyState, Problem, Purpose, RetryAnswer,
         RetryPlan, ThrottleCall,
@@ -496,4 +497,41 @@ async fn earlier_attempts_are_given_to_whom_they_are_declared() {
     Plugged::new(guest()).await.throttle(call()).await.unwrap();
     let fault = Plugged::new(guest().needs_earlier()).await.throttle(call()).await.unwrap_err();
     assert_fault(&fault, FaultKind::InvalidAnswer, "3 decisions for 1 candidates");
+}
+
+#[tokio::test]
+async fn the_details_of_earlier_attempts_are_bounded() {
+    // One more decision if the failure at the index has details.
+    let with_details = |index: u32| {
+        let place = 72 * index + 28;
+        Guest::throttler().needs_earlier().decide(&format!(
+            "(call $run (i32.add (local.get $n) (i32.load8_u offset={place}
+                (i32.load offset=124 (local.get $candidates)))))"
+        ))
+    };
+    let mut job = failure().job;
+    let entry = job.life.history[0].clone();
+    let mut error = entry.error.clone().unwrap();
+    error.details = Some(format!("\"{}\"", "x".repeat(30_000)));
+    let entry = |attempt| AttemptRecord { attempt, error: Some(error.clone()), ..entry.clone() };
+    job.life.history = (1..=50).map(entry).collect();
+    let call = || ThrottleCall { candidates: vec![job.clone()], ..offer(1, 0) };
+    for (index, has_details) in [(0, true), (33, true), (34, false), (49, false)] {
+        let answered = Plugged::new(with_details(index)).await.throttle(call()).await;
+        assert_eq!(answered.is_err(), has_details, "{index}");
+    }
+}
+
+#[tokio::test]
+async fn recorded_faults_have_bounded_texts_of_attempts() {
+    let mut ended = super::ended();
+    ended.details = Some(format!("\"{}\"", "x".repeat(10_000)));
+    let call = ThrottleCall { ended: Arc::new(vec![ended; 100]), ..offer(1, 0) };
+    let plugged = Plugged::new(Guest::throttler().decide("(unreachable)")).await;
+    plugged.throttle(call).await.unwrap_err();
+    let kept = plugged.seen().live.failed.back().unwrap().call.clone();
+    assert!(kept.len() < 128 << 10, "{}", kept.len());
+    let json: serde_json::Value = serde_json::from_str(&kept).unwrap();
+    assert_eq!(json["throttle"]["texts-left-out"], 94);
+    record::from_json(&kept).expect("it can be made again, as far as it is there");
 }

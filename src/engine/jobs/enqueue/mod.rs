@@ -26,8 +26,8 @@ use futures_util::{StreamExt, stream};
 
 pub(crate) use digest::digest;
 pub(crate) use item::EnqueueWrites;
-pub(crate) use resolve::{check_weight, extract_again};
 pub use resolve::fault;
+pub(crate) use resolve::{check_weight, extract_again};
 
 use crate::{
     Engine, Error,

@@ -142,6 +142,20 @@ async fn a_retry_decision_may_change_weight_attempts_and_timeout() {
 }
 
 #[tokio::test]
+async fn a_weight_over_the_limit_of_the_queue_is_refused() {
+    let plan = |call: &RetryCall| {
+        RetryAnswer::Retry(RetryPlan { weight: Some(6), ..RetryPlan::new(call.now) })
+    };
+    for (mut harness, _) in places(Description::default(), plan).await {
+        harness.set_queue(QueueConfig { concurrency: Some(5), ..QueueConfig::default() }).await;
+        let (job, _) = failed_once(&mut harness, work()).await;
+        let fault = sweep(&harness).await.faults.remove(0).fault;
+        assert!(fault.message.contains("6 is over the limit 5"), "{fault}");
+        assert_eq!(harness.job(&job.id).await.spec.weight, 1, "the backoff decides");
+    }
+}
+
+#[tokio::test]
 async fn a_strategy_may_give_up_with_a_message() {
     for (mut harness, _) in
         places(Description::default(), |_| RetryAnswer::GiveUp(Some("hopeless".into()))).await
