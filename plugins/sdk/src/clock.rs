@@ -114,7 +114,7 @@ mod native {
         }
 
         #[test]
-        fn a_skipped_time_is_that_of_the_change_and_of_two_the_first_counts() {
+        fn a_skipped_time_is_the_change_and_of_two_the_first_counts() {
             let utc = |time| instant("UTC", time);
             for skipped in [time(3, 29, 2, 0), time(3, 29, 2, 30)] {
                 assert_eq!(instant("Europe/Berlin", skipped), utc(time(3, 29, 1, 0)));

@@ -418,13 +418,13 @@ mod tests {
             plugin.imports
         );
         assert_eq!(plugin.problems(Role::Throttler, "{}").await, Ok(vec![]));
-        let case = |now: i64| {
-            let text = format!(r#"{{"name": "a", "role": "throttler", "now": {now}}}"#);
+        let case = |at: i64| {
+            let text = format!(r#"{{"name": "a", "role": "throttler", "now": {at}}}"#);
             Case::read(&text).unwrap().remove(0)
         };
-        for now in [0, 1_769_846_400_000] {
-            let answer = plugin.call(&case(now).call().unwrap()).await;
-            assert!(answer.is_ok(), "{now}: {answer:?}");
+        for at in [0, 1_769_846_400_000] {
+            let answer = plugin.call(&case(at).call().unwrap()).await;
+            assert!(answer.is_ok(), "{at}: {answer:?}");
         }
         for trapping in ["123", "1234", "12345"] {
             let fault = plugin.problems(Role::Throttler, trapping).await.unwrap_err();

@@ -179,7 +179,8 @@ impl Engine {
         self.commit_one(txn, cache, known).await
     }
 
-    /// Commits the jobs, then the ledger, then the claims. False if jobs or ledger were refused.
+    /// Commits the jobs, then the batches, all at once, then the ledger that names them, then the
+    /// claims. False if jobs or ledger were refused: its batches are then garbage.
     ///
     /// Refused claims leave the plan. Their grants are revoked when their time to be claimed is
     /// over.
@@ -191,7 +192,10 @@ impl Engine {
         known: &mut KnownJobs,
     ) -> Result<bool, Error> {
         let LimitedWrites { jobs, ledger, claims, garbage, .. } = writes;
+        let (batches, ledger): (Txn, Txn) =
+            ledger.into_iter().partition(|write| matches!(write, Write::AddBatch(..)));
         let committed = self.commit_jobs(jobs, cache, known).await?
+            && self.commit_batches(batches).await?
             && self.commit_one(ledger, cache, known).await?;
         if !committed {
             self.reread(plan, known).await?;
@@ -211,6 +215,17 @@ impl Engine {
             plan.again = true;
         }
         Ok(true)
+    }
+
+    /// Writes batches, each on its own: without atomic transactions, the writes of one follow each
+    /// other, and a large state of a throttler has 64 pages.
+    async fn commit_batches(&self, batches: Txn) -> Result<bool, Error> {
+        if batches.is_empty() {
+            return Ok(true);
+        }
+        let outcomes =
+            self.ports.store.commit(batches.into_iter().map(|write| vec![write]).collect()).await?;
+        Ok(outcomes.iter().all(|outcome| matches!(outcome, Committed::All)))
     }
 
     /// Commits one transaction, which may be empty. False if it was refused.
