@@ -15,6 +15,7 @@ pub mod handlers;
 pub mod lambda;
 #[cfg(feature = "embedded")]
 pub mod listener;
+mod packed_file;
 pub mod runtime;
 pub mod settings;
 pub mod telemetry;

@@ -5,11 +5,11 @@
 //! [`body`](super::body) the body, because only they know them. The entry is written after the
 //! change and before the answer.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use axum::{
-    extract::{MatchedPath, Request, State},
-    http::{Method, StatusCode},
+    extract::{Request, State},
+    http::StatusCode,
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -19,15 +19,15 @@ use serde_json::{Value, json};
 use tidegate_api::{AuditEntry, AuditPage};
 use tracing::Instrument as _;
 use url::Url;
-use utoipa::openapi::OpenApi;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api, HandlerResult,
     access::{Admin, May},
     envelope::RequestId,
     media::Accept,
+    openapi::Operation,
     params::Params,
+    routes::{Routes, routes},
 };
 
 /// The operations by `PUT`, `POST`, `PATCH` and `DELETE` that are not in the audit log: those of
@@ -91,38 +91,16 @@ impl AuditNotes {
     }
 }
 
-/// The audited operations: the id of each, by its method and route.
-pub(super) type AuditedRoutes = HashMap<(Method, String), String>;
-
-/// The audited operations of `document`: all that change something and are not exempt.
-pub(super) fn audited_routes(document: &OpenApi) -> AuditedRoutes {
-    let mut audited = HashMap::new();
-    for (path, item) in &document.paths.paths {
-        for (method, operation) in [
-            (Method::PUT, &item.put),
-            (Method::POST, &item.post),
-            (Method::PATCH, &item.patch),
-            (Method::DELETE, &item.delete),
-        ] {
-            let id = operation.as_ref().and_then(|operation| operation.operation_id.clone());
-            let Some(id) = id.filter(|id| !NOT_AUDITED.contains(&id.as_str())) else { continue };
-            audited.insert((method, path.clone()), id);
-        }
-    }
-    audited
-}
-
-/// The operation that the audit log names for `request`, if its route is audited.
-pub(super) fn action(audited: &AuditedRoutes, request: &Request) -> Option<String> {
-    let route = request.extensions().get::<MatchedPath>()?.as_str().to_owned();
-    audited.get(&(request.method().clone(), route)).cloned()
+/// Whether requests of `operation` are in the audit log.
+pub(super) fn is_audited(operation: &Operation) -> bool {
+    !NOT_AUDITED.contains(&operation.id)
 }
 
 /// Answers the request and adds it to the audit log as `action`, if it succeeds or may have: after
 /// an error of the server the change may be stored. The caller may hang up meanwhile.
 pub(super) async fn audited(
     api: Api,
-    action: String,
+    action: &'static str,
     mut request: Request,
     next: Next,
 ) -> Response {
@@ -139,7 +117,7 @@ pub(super) async fn audited(
         let entry = AuditEntry {
             at: api.server.now(),
             caller,
-            action,
+            action: action.to_owned(),
             path,
             query,
             status: status.as_u16(),
@@ -233,8 +211,8 @@ async fn list(
 }
 
 /// The route of the audit log.
-pub fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(list))
+pub fn routes() -> Routes {
+    routes!(list)
 }
 
 #[cfg(test)]

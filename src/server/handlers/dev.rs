@@ -6,7 +6,6 @@ use axum::{extract::State, response::IntoResponse};
 use tidegate_api::{DevClockBody, DevClockView};
 use tidegate_backends::system::DevClock;
 use tidegate_core::{error_code::ErrorCode, port::Clock as _, time::Seconds};
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api, HandlerResult,
@@ -14,6 +13,7 @@ use super::{
     body::Body,
     error::Problem,
     media::Accept,
+    routes::{Routes, routes},
 };
 
 /// The longest move: 100 years.
@@ -92,6 +92,6 @@ async fn change(
 }
 
 /// The routes of the clock.
-pub fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(get, change))
+pub fn routes() -> Routes {
+    routes!(get, change)
 }

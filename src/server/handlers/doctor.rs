@@ -2,12 +2,12 @@
 
 use axum::{extract::State, response::IntoResponse};
 use tidegate_api::{CheckView, Doctor};
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api, HandlerResult,
     access::{Admin, May},
     media::Accept,
+    routes::{Routes, routes},
 };
 use tidegate_core::port::health_check::{Check, CheckLevel};
 
@@ -31,6 +31,6 @@ async fn doctor(State(api): State<Api>, _: May<Admin>, accept: Accept) -> Handle
 }
 
 /// The route of the diagnostics.
-pub fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(doctor))
+pub fn routes() -> Routes {
+    routes!(doctor)
 }

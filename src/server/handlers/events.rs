@@ -10,7 +10,6 @@ use tidegate_api::{
     ReplayDeadLetters, ReplayedDeadLetters,
 };
 use tidegate_core::error_code::ErrorCode;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api, HandlerResult, MAX_BATCH_BYTES,
@@ -20,6 +19,7 @@ use super::{
     error::Problem,
     media::{self, Accept},
     params::{Name, Params},
+    routes::{Routes, routes},
 };
 use tidegate_core::{
     event::{Event, read},
@@ -345,11 +345,6 @@ async fn replay_many(
 }
 
 /// The routes of events.
-pub fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new()
-        .routes(routes!(ingest))
-        .routes(routes!(list))
-        .routes(routes!(replay_many))
-        .routes(routes!(get, delete))
-        .routes(routes!(replay))
+pub fn routes() -> Routes {
+    routes!(ingest, list, replay_many, get, delete, replay)
 }

@@ -9,13 +9,13 @@ use axum::{
 };
 use tidegate_api::Health;
 use tidegate_core::error_code::ErrorCode;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api, HandlerResult,
     access::{May, Read},
     error::Problem,
     media::Accept,
+    routes::{Routes, routes},
 };
 
 const HEALTH: Health =
@@ -58,6 +58,6 @@ async fn metrics(State(api): State<Api>, _: May<Read>) -> HandlerResult {
 }
 
 /// The routes of health and metrics.
-pub fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(healthz)).routes(routes!(readyz)).routes(routes!(metrics))
+pub fn routes() -> Routes {
+    routes!(healthz, readyz, metrics)
 }

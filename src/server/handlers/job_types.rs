@@ -9,7 +9,6 @@ use std::{borrow::Cow, collections::BTreeMap};
 use axum::{extract::State, http::StatusCode, response::IntoResponse};
 use serde_json::{Map, Value};
 use tidegate_api::{History, HistoryRange, JobTypePage, JobTypeView, without_query};
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api, HandlerResult,
@@ -20,6 +19,7 @@ use super::{
     media::Accept,
     params::{DryRun, IfMatch, Name, Params, PutMode},
     resource::{self, Configure, Delete, GetWithin, Item, ListWithin},
+    routes::{Routes, routes},
 };
 use crate::auth::Scope;
 use tidegate_core::{
@@ -378,11 +378,8 @@ async fn delete(
 }
 
 /// The routes of job types.
-pub fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new()
-        .routes(routes!(list))
-        .routes(routes!(put, patch, get, delete))
-        .routes(routes!(history))
+pub fn routes() -> Routes {
+    routes!(list, put, patch, get, delete, history)
 }
 
 #[cfg(test)]

@@ -4,16 +4,16 @@ use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
 use axum::{Extension, extract::State, response::IntoResponse};
 use tidegate_api::{LeaseBody, LeaseView, LeasesView, NewLogLine, ReportedView};
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api, HandlerResult, MAX_BATCH_BYTES,
     access::{Within, Work, outside as outside_bounds},
-    body::{Body, BodyLimit},
+    body::Body,
     bound,
     error::Problem,
     jobs::attempt::read_report,
     media::Accept,
+    routes::{Routes, routes},
 };
 use crate::runtime::{AttemptLog, MAX_LEASES, UnwrittenLeases};
 use tidegate_core::{
@@ -262,6 +262,6 @@ fn last(jobs: &mut Vec<Job>, excess: u64, accept: Accept) -> Vec<Job> {
 }
 
 /// The routes of leases.
-pub fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(lease)).layer(Extension(BodyLimit(MAX_BATCH_BYTES)))
+pub fn routes() -> Routes {
+    routes!(lease).body_limit(MAX_BATCH_BYTES)
 }

@@ -2,7 +2,6 @@
 
 use axum::{extract::State, response::IntoResponse};
 use tidegate_api::Limits;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api, ENVELOPE_BYTES, HandlerResult, MAX_BATCH_BYTES,
@@ -12,6 +11,7 @@ use super::{
     },
     media::Accept,
     params::MAX_LIMIT,
+    routes::{Routes, routes},
 };
 use crate::runtime::MAX_LEASES;
 use tidegate_core::{event::read::MAX_EVENTS, strict::MAX_ITEMS};
@@ -47,6 +47,6 @@ async fn get(State(api): State<Api>, accept: Accept) -> HandlerResult {
 }
 
 /// The route of the limits.
-pub fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(get))
+pub fn routes() -> Routes {
+    routes!(get)
 }

@@ -8,7 +8,7 @@
 //!
 //! Read [`body`] and [`reply`] (requests and answers), [`error`] (problem documents), [`access`]
 //! (scopes), [`resource`] (what named configurations share), then a resource such as [`queues`].
-//! Each handler has its own documentation; [`openapi`] collects it.
+//! Each handler has an annotation with its route and its documentation; [`openapi`] has all of them.
 
 mod access;
 mod audit;
@@ -39,6 +39,7 @@ mod queues;
 mod refused_head;
 mod reply;
 mod resource;
+mod routes;
 mod schedules;
 mod session;
 mod settings;
@@ -60,14 +61,13 @@ use axum::{
 };
 use metrics_exporter_prometheus::PrometheusHandle;
 use tidegate_api::{Bodies, SettingView};
-use utoipa_axum::router::OpenApiRouter;
 
 pub use self::{
     envelope::Overloaded,
     refused_head::{RefusedHead, refused_head},
 };
 
-use self::{envelope::Envelope, error::Problem, host::Hosts};
+use self::{envelope::Envelope, error::Problem, host::Hosts, routes::Routes};
 use crate::{
     auth::{Authenticate, oidc::SignIn},
     dashboard::{self, ConsoleOptions},
@@ -159,9 +159,8 @@ impl Api {
 }
 
 /// Every documented route.
-fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::with_openapi(openapi::base())
-        .merge(jobs::routes())
+fn routes() -> Routes {
+    jobs::routes()
         .merge(leases::routes())
         .merge(queues::routes())
         .merge(job_types::routes())
@@ -185,21 +184,14 @@ fn routes() -> OpenApiRouter<Api> {
 
 /// All routes of a server, with their layers.
 pub fn router(server: Server, options: ApiOptions) -> Router {
-    let (resources, document) = routes().split_for_parts();
     let options = Arc::new(options);
     let answer_bytes = server.options().answer_bytes;
     let hosts = Hosts::new(Arc::clone(&options.auth), &server.options().public_url);
     let api = Api { server, options: Arc::clone(&options) };
-    let documented = Documented {
-        api: api.clone(),
-        audited: audit::audited_routes(&document),
-        dry_runs: dry_run::dry_runs(&document),
-    };
-    let resources = resources
-        .with_state(api)
-        .layer(middleware::from_fn_with_state(Arc::new(documented), around_documented));
-    let routes =
-        resources.merge(openapi::route(document)).merge(dashboard::routes(&options.console));
+    let resources = routes()
+        .with_state(api.clone())
+        .layer(middleware::from_fn_with_state(api, around_documented));
+    let routes = resources.merge(openapi::route()).merge(dashboard::routes(&options.console));
     let routes = match &options.sign_in {
         Some(sign_in) => routes.merge(dashboard::sign_in::routes(Arc::clone(sign_in))),
         None => routes,
@@ -207,29 +199,17 @@ pub fn router(server: Server, options: ApiOptions) -> Router {
     wrapped(routes, Envelope { options, hosts, answer_bytes })
 }
 
-/// What the document of the API says about its routes.
-struct Documented {
-    api: Api,
-    audited: audit::AuditedRoutes,
-    dry_runs: dry_run::DryRuns,
-}
-
 /// The layer of the documented routes.
 ///
 /// Each layer takes a kilobyte of each request that waits, so the routes have only one.
-async fn around_documented(
-    State(documented): State<Arc<Documented>>,
-    request: Request,
-    next: Next,
-) -> Response {
-    if let Err(problem) = dry_run::check(&documented.dry_runs, &request) {
+async fn around_documented(State(api): State<Api>, request: Request, next: Next) -> Response {
+    let operation = openapi::operation(&request);
+    if let Err(problem) = dry_run::check(operation, &request) {
         return problem.into_response();
     }
-    match audit::action(&documented.audited, &request) {
+    match operation.filter(|operation| audit::is_audited(operation)) {
         None => next.run(request).await,
-        Some(action) => {
-            Box::pin(audit::audited(documented.api.clone(), action, request, next)).await
-        }
+        Some(operation) => Box::pin(audit::audited(api, operation.id, request, next)).await,
     }
 }
 

@@ -2,7 +2,6 @@
 
 use axum::{extract::State, response::IntoResponse};
 use tidegate_api::OverviewPage;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api, HandlerResult,
@@ -10,6 +9,7 @@ use super::{
     convert,
     media::Accept,
     params::{PageRequest, Params},
+    routes::{Routes, routes},
 };
 use tidegate_core::job::QueueName;
 
@@ -56,6 +56,6 @@ async fn get(
 }
 
 /// The route of the overview.
-pub fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(get))
+pub fn routes() -> Routes {
+    routes!(get)
 }

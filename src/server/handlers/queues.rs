@@ -4,7 +4,6 @@ use std::borrow::Cow;
 
 use axum::{extract::State, http::StatusCode, response::IntoResponse};
 use tidegate_api::{History, HistoryRange, OperationView, QueueExplanation, QueuePage, QueueView};
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api, HandlerResult,
@@ -17,6 +16,7 @@ use super::{
     media::Accept,
     params::{DryRun, IdempotencyKey, IfMatch, Name, Params, PutMode},
     resource::{self, Configure, Delete, GetWithin, Item, ListWithin, Pause},
+    routes::{Routes, routes},
 };
 use tidegate_core::{
     job::QueueName,
@@ -340,13 +340,6 @@ async fn purge(
 }
 
 /// The routes of queues.
-pub fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new()
-        .routes(routes!(list))
-        .routes(routes!(put, patch, get, delete))
-        .routes(routes!(explain))
-        .routes(routes!(history))
-        .routes(routes!(pause))
-        .routes(routes!(resume))
-        .routes(routes!(purge))
+pub fn routes() -> Routes {
+    routes!(list, put, patch, get, delete, explain, history, pause, resume, purge)
 }

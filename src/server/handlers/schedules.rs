@@ -11,7 +11,6 @@ use serde_json::value::RawValue;
 use tidegate_api::{
     AnyValue, JobView, Occurrence, ScheduleBody, SchedulePage, ScheduleView, Scope, without_query,
 };
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api, HandlerResult,
@@ -23,6 +22,7 @@ use super::{
     media::Accept,
     params::{DryRun, IdempotencyKey, IfMatch, Name, PutMode},
     resource::{self, Configure, Delete, Get, Item, List, Pause},
+    routes::{Routes, routes},
 };
 use tidegate_core::{
     job::{Payload, ScheduleName},
@@ -362,13 +362,8 @@ async fn run(
 }
 
 /// The routes of schedules.
-pub fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new()
-        .routes(routes!(list))
-        .routes(routes!(put, patch, get, delete))
-        .routes(routes!(pause))
-        .routes(routes!(resume))
-        .routes(routes!(run))
+pub fn routes() -> Routes {
+    routes!(list, put, patch, get, delete, pause, resume, run)
 }
 
 #[cfg(test)]

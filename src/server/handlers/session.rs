@@ -2,9 +2,13 @@
 
 use axum::{extract::State, response::IntoResponse};
 use tidegate_api::{ConsoleView, OtherServer, Scope, ServerView, Session};
-use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{Api, HandlerResult, access::Caller, media::Accept};
+use super::{
+    Api, HandlerResult,
+    access::Caller,
+    media::Accept,
+    routes::{Routes, routes},
+};
 use crate::dashboard::ConsoleOptions;
 
 /// The options of the console as a caller sees them. One without the scope `read` sees the title
@@ -70,6 +74,6 @@ async fn get(State(api): State<Api>, accept: Accept, caller: Caller) -> HandlerR
 }
 
 /// The route of the session.
-pub fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(get))
+pub fn routes() -> Routes {
+    routes!(get)
 }

@@ -2,12 +2,12 @@
 
 use axum::{extract::State, response::IntoResponse};
 use tidegate_api::SettingsView;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api, HandlerResult,
     access::{Admin, May},
     media::Accept,
+    routes::{Routes, routes},
 };
 
 /// The settings that the server runs with, each with the source of its value. Secrets are not
@@ -21,6 +21,6 @@ async fn get(State(api): State<Api>, _: May<Admin>, accept: Accept) -> HandlerRe
 }
 
 /// The route of the settings.
-pub fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(get))
+pub fn routes() -> Routes {
+    routes!(get)
 }

@@ -2,7 +2,6 @@
 
 use axum::extract::State;
 use tidegate_api::{SimulatedQueue, SimulationBody};
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api, HandlerResult,
@@ -11,6 +10,7 @@ use super::{
     error::Problem,
     media::Accept,
     params::Name,
+    routes::{Routes, routes},
 };
 use tidegate_core::{error_code::ErrorCode, job::QueueName};
 
@@ -247,6 +247,6 @@ async fn simulate(
 }
 
 /// The route of simulations.
-pub fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(simulate))
+pub fn routes() -> Routes {
+    routes!(simulate)
 }

@@ -12,13 +12,13 @@ use futures_util::stream;
 use tidegate_api::{
     JobChange, JobTypeChange, QueueChange, RemovedJob, SkippedChanges, StreamReady, WorkerChange,
 };
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api, HandlerResult,
     access::{Read, Recheck, Within, outside},
     error::Problem,
     params::Params,
+    routes::{Routes, routes},
 };
 use crate::runtime::changes::ChangeFilter;
 use tidegate_core::job::JobId;
@@ -121,6 +121,6 @@ enum StreamEvent {
 }
 
 /// The route of the stream.
-pub fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(stream_changes))
+pub fn routes() -> Routes {
+    routes!(stream_changes)
 }

@@ -3,7 +3,6 @@
 use axum::{extract::State, http::StatusCode, response::IntoResponse};
 use tidegate_api::{NewTokenBody, TokenPage, TokenView};
 use tidegate_core::error_code::ErrorCode;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api, HandlerResult,
@@ -12,6 +11,7 @@ use super::{
     error::Problem,
     media::Accept,
     params::{Name, PageRequest, Params},
+    routes::{Routes, routes},
 };
 use crate::{auth::TokenItem, runtime::TokenRemoval};
 
@@ -129,6 +129,6 @@ async fn revoke(
 }
 
 /// The routes of tokens.
-pub fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(create, list)).routes(routes!(revoke))
+pub fn routes() -> Routes {
+    routes!(create, list, revoke)
 }

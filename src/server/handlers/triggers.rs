@@ -11,7 +11,6 @@ use serde_json::Value;
 use tidegate_api::{
     AnyValue, CloudEvent, Scope, TriggerPage, TriggerStatus, TriggerTrial, TriggerView,
 };
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api, HandlerResult,
@@ -22,6 +21,7 @@ use super::{
     media::Accept,
     params::{Force, IfMatch, Name, Params},
     resource::{self, Configure, Delete, Get, Item, List},
+    routes::{Routes, routes},
 };
 use crate::runtime::MAX_TRIGGER_EVENTS;
 use tidegate_core::{
@@ -249,9 +249,6 @@ async fn test(
 }
 
 /// The routes of triggers.
-pub fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new()
-        .routes(routes!(list))
-        .routes(routes!(put, get, delete))
-        .routes(routes!(test))
+pub fn routes() -> Routes {
+    routes!(list, put, get, delete, test)
 }

@@ -4,7 +4,6 @@ use axum::{extract::State, http::StatusCode, response::IntoResponse};
 use tidegate_api::{HistoryRange, RegistrationBody, Worker, WorkerHistory, WorkerPage};
 use tidegate_core::error_code::ErrorCode;
 use tidegate_engine::request::Registration;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api, HandlerResult,
@@ -14,6 +13,7 @@ use super::{
     error::Problem,
     media::Accept,
     params::{Name, PageRequest, Params},
+    routes::{Routes, routes},
 };
 
 /// Workers that called within ten minutes, run a job, or are drained; in the serverless deployment
@@ -215,12 +215,6 @@ async fn forget(
 }
 
 /// The routes of workers.
-pub fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new()
-        .routes(routes!(list))
-        .routes(routes!(register, forget))
-        .routes(routes!(history))
-        .routes(routes!(drain))
-        .routes(routes!(stop))
-        .routes(routes!(undrain))
+pub fn routes() -> Routes {
+    routes!(list, register, forget, history, drain, stop, undrain)
 }

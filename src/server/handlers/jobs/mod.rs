@@ -9,34 +9,32 @@ mod errors;
 mod filter;
 pub mod read;
 
-use axum::Extension;
-use utoipa_axum::{router::OpenApiRouter, routes};
-
-use super::{Api, MAX_BATCH_BYTES, body::BodyLimit};
+use super::{
+    MAX_BATCH_BYTES,
+    routes::{Routes, routes},
+};
 
 /// The routes of jobs and of operations on them.
-pub fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new()
-        .routes(routes!(enqueue::enqueue_many))
-        .layer(Extension(BodyLimit(MAX_BATCH_BYTES)))
-        .routes(routes!(enqueue::enqueue, read::list))
-        .routes(routes!(bulk::cancel))
-        .routes(routes!(bulk::replay))
-        .routes(routes!(bulk::patch))
-        .routes(routes!(bulk::operation))
-        .routes(routes!(errors::errors))
-        .routes(routes!(read::by_id))
-        .routes(routes!(
-            enqueue::put,
-            read::by_type_and_id,
-            change::patch,
-            change::cancel,
-            attempt::report
-        ))
-        .routes(routes!(attempt::heartbeat))
-        .routes(routes!(change::replay))
-        .routes(routes!(change::replay_by_id))
-        .routes(routes!(read::result))
-        .routes(routes!(read::explain))
-        .routes(routes!(read::log))
+pub fn routes() -> Routes {
+    routes!(enqueue::enqueue_many).body_limit(MAX_BATCH_BYTES).merge(routes!(
+        enqueue::enqueue,
+        read::list,
+        bulk::cancel,
+        bulk::replay,
+        bulk::patch,
+        bulk::operation,
+        errors::errors,
+        read::by_id,
+        enqueue::put,
+        read::by_type_and_id,
+        change::patch,
+        change::cancel,
+        attempt::report,
+        attempt::heartbeat,
+        change::replay,
+        change::replay_by_id,
+        read::result,
+        read::explain,
+        read::log
+    ))
 }

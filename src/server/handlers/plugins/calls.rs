@@ -5,13 +5,13 @@ use axum::{extract::State, response::IntoResponse};
 use tidegate_api::{
     AnyValue, FaultView, LogView, LogsView, RecordedFault, RecordedFaults, ShadowView,
 };
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::super::{
     Api, HandlerResult,
     access::{May, Read},
     media::Accept,
     params::{Name, Params},
+    routes::{Routes, routes},
 };
 use crate::runtime::Comparison;
 use tidegate_backends::wasm::diagnostics::{Failed, LogLine};
@@ -150,6 +150,6 @@ async fn differences(
 }
 
 /// The routes of these diagnostics.
-pub fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(logs)).routes(routes!(faults)).routes(routes!(differences))
+pub fn routes() -> Routes {
+    routes!(logs, faults, differences)
 }

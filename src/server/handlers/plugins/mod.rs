@@ -14,7 +14,6 @@ use axum::{
 use bytes::Bytes;
 use tidegate_api::{PluginPage, PluginView, RollbackBody, ShadowBody, VersionPage, VersionView};
 use tidegate_core::error_code::ErrorCode;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api, HandlerResult,
@@ -23,6 +22,7 @@ use super::{
     error::Problem,
     media::{self, Accept},
     params::{Name, PageRequest, Params, VersionPath},
+    routes::{Routes, routes},
 };
 use crate::runtime::CannotPush;
 use tidegate_backends::wasm::COMPONENT_BYTES;
@@ -331,13 +331,7 @@ async fn no_shadow(
 }
 
 /// The routes of plugins.
-pub fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new()
-        .routes(routes!(list))
-        .routes(routes!(put, get, delete))
-        .routes(routes!(versions))
-        .routes(routes!(component))
-        .routes(routes!(rollback))
-        .routes(routes!(shadow, no_shadow))
+pub fn routes() -> Routes {
+    routes!(list, put, get, delete, versions, component, rollback, shadow, no_shadow)
         .merge(calls::routes())
 }

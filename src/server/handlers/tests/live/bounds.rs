@@ -153,7 +153,7 @@ async fn state(router: &Router) -> Value {
 }
 
 fn operations() -> Vec<(String, String, String)> {
-    let document = openapi::complete(handlers::routes().into_openapi());
+    let document = openapi::generate::document(&handlers::routes());
     let mut all = Vec::new();
     for (path, item) in document["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
