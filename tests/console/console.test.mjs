@@ -239,9 +239,12 @@ describe('the console', { concurrency: 3 }, () => {
           await page.route('**/v1/overview*', async (route) => {
             const answer = await route.fetch();
             const { queues } = await answer.json();
+            // A server that has just started has no minute yet.
+            const minutes = [{ at: new Date().toISOString(), finished: 9, failed: 1, ready: 9 }];
             const rows = queues.map((row) => ({
               ...row,
               ...LARGE,
+              minutes,
               name: `${LARGE.name}-${row.name}`,
             }));
             await route.fulfill({ json: { queues: rows } });

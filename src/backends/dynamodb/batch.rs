@@ -1,5 +1,7 @@
 //! A grant batch as an item.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -26,7 +28,7 @@ struct PackedBatch {
     kinds: Vec<GrantKind>,
     ends: Vec<String>,
     grants: Vec<(PackedId, u32, u64)>,
-    state: Option<StatePage>,
+    state: Option<Arc<StatePage>>,
     unknown: UnknownFields,
 }
 

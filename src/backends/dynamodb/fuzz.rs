@@ -1,6 +1,6 @@
 //! Fuzz targets: keys and items of the table.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use proptest::prelude::*;
 use tidegate_core::{
@@ -270,7 +270,7 @@ fn batch() -> impl Strategy<Value = GrantBatch> {
                     unknown: UnknownFields::default(),
                 })
                 .collect(),
-            state: (id % 2 == 0).then(|| BTreeMap::from([("k".into(), "v".into())])),
+            state: (id % 2 == 0).then(|| Arc::new(BTreeMap::from([("k".into(), "v".into())]))),
             unknown: UnknownFields::default(),
         },
     )

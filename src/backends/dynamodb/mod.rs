@@ -312,9 +312,10 @@ impl JobStore for DynamoStore {
         self.running_jobs(queue, after, limit as usize).await
     }
 
-    async fn ledger(
+    async fn newer_ledger(
         &self,
         queue: &QueueName,
+        known: u64,
     ) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
         let mut seen = None;
         for _ in 0..MAX_LEDGER_READS {
@@ -322,6 +323,9 @@ impl JobStore for DynamoStore {
                 return Ok(None);
             };
             let ledger = row::decode_ledger(&item)?;
+            if ledger.version == known {
+                return Ok(None);
+            }
             let named: Vec<Key> =
                 ledger.referenced_batches().map(|id| key::batch(queue, id)).collect();
             let found: Option<Vec<Item>> = self.table.get(&named).await?.into_iter().collect();

@@ -218,9 +218,10 @@ impl JobStore for SqliteStore {
         })
     }
 
-    async fn ledger(
+    async fn newer_ledger(
         &self,
         queue: &QueueName,
+        known: u64,
     ) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
         let Some(number) = self.names().queue(queue) else {
             return Ok(None);
@@ -234,6 +235,9 @@ impl JobStore for SqliteStore {
             let ledger: Ledger = row::decode(row::blob(row, 0)?, queue.as_str(), || {
                 format!("the ledger of queue {queue}")
             })?;
+            if ledger.version == known {
+                return Ok(None);
+            }
             let mut find =
                 db.prepare_cached("SELECT batch FROM batches WHERE queue = ?1 AND id = ?2")?;
             let mut batches = Vec::with_capacity(ledger.batches.len());

@@ -56,6 +56,11 @@ pub(super) fn run_at(job: &Job) -> Timestamp {
     }
 }
 
+/// The number of the attempt that would start next, among those that count.
+pub(super) fn next_attempt(life: &Lifecycle) -> u16 {
+    life.counted_attempts().saturating_add(1)
+}
+
 /// The latest failures of a job, at most one more than [`bounds::EARLIER`], in their order. Each has
 /// its number among the attempts that count, which a plugin compares with `attempts`.
 pub(super) fn failures(life: &Lifecycle) -> Vec<(u16, &AttemptRecord)> {
@@ -137,7 +142,7 @@ pub(super) fn throttle<R>(
     let candidates: Vec<_> = candidates
         .map(|(one, all)| {
             let of = Of {
-                attempt: one.life.attempt.saturating_add(1),
+                attempt: next_attempt(&one.life),
                 attributes: take(&mut rest, one.spec.attributes.len()),
                 host: host(&one.spec.job_type),
                 earlier: take(&mut failed, all.len()),

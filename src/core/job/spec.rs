@@ -239,11 +239,13 @@ pub struct Original {
     pub max_attempts: Option<u16>,
     /// Its timeout, likewise.
     pub timeout: Option<Seconds>,
+    /// Whether its data were changed since.
+    pub data_changed: bool,
     /// The fields that a newer release added.
     pub unknown: UnknownFields,
 }
 
-record!(Original { priority, attributes, data; weight, max_attempts, timeout });
+record!(Original { priority, attributes, data; weight, max_attempts, timeout, data_changed });
 
 /// The specification of a job. It is shared and never changed in place: PATCH makes a new one.
 #[derive(Clone, Debug, PartialEq)]

@@ -208,11 +208,12 @@ impl<L: StoreLayer> JobStore for L {
         self.around(Operation::Running, self.inner().running(queue, after, limit)).await
     }
 
-    async fn ledger(
+    async fn newer_ledger(
         &self,
         queue: &QueueName,
+        known: u64,
     ) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
-        self.around(Operation::Ledger, self.inner().ledger(queue)).await
+        self.around(Operation::Ledger, self.inner().newer_ledger(queue, known)).await
     }
 
     async fn batches(&self, queue: &QueueName) -> Result<Vec<(BatchId, u64)>, StoreError> {

@@ -4,7 +4,7 @@
 //! the whole running set. A write succeeds only if the version is still the one that was read.
 //! Grants are stored in [`GrantBatch`]es, which are written before the ledger that names them.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -222,7 +222,7 @@ pub struct GrantBatch {
     /// The grants, in order.
     pub grants: Vec<Grant>,
     /// A page of a throttler's state that is too large for the ledger.
-    pub state: Option<StatePage>,
+    pub state: Option<Arc<StatePage>>,
     /// The fields that a newer release added.
     pub unknown: UnknownFields,
 }

@@ -138,11 +138,11 @@ impl<K: Into<String>, V: Into<StateValue>, const N: usize> From<[(K, V); N]> for
 
 impl PolicyState {
     /// The state in `pages`, which are pages of a state in their order.
-    pub fn of_pages(pages: Vec<StatePage>) -> Self {
-        let entries = pages.iter().flatten();
+    pub fn of_pages(pages: Vec<Arc<StatePage>>) -> Self {
+        let entries = pages.iter().flat_map(|page| page.iter());
         let bytes = entries.clone().map(|(key, value)| bytes_of(key, value)).sum();
         let next_expiry = entries.filter_map(|(_, value)| value.expires_at).min();
-        Self { pages: pages.into_iter().map(Arc::new).collect(), bytes, next_expiry }
+        Self { pages, bytes, next_expiry }
     }
 
     /// Its pages.
@@ -329,7 +329,6 @@ mod tests {
         assert_eq!(unbalanced, many);
         unbalanced.remove("key 3");
         assert_ne!(unbalanced, many);
-        let pages = many.pages().iter().map(|page| StatePage::clone(page)).collect();
-        assert_eq!(PolicyState::of_pages(pages), many);
+        assert_eq!(PolicyState::of_pages(many.pages().to_vec()), many);
     }
 }

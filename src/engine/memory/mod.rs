@@ -189,12 +189,14 @@ impl JobStore for MemoryStore {
         Ok(ids.map(|id| records.readable(&records.jobs[id])).collect())
     }
 
-    async fn ledger(
+    async fn newer_ledger(
         &self,
         queue: &QueueName,
+        known: u64,
     ) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
         let records = self.records.lock();
-        let Some(ledger) = records.ledgers.get(queue) else {
+        let ledger = records.ledgers.get(queue).filter(|ledger| ledger.version != known);
+        let Some(ledger) = ledger else {
             return Ok(None);
         };
         let named =

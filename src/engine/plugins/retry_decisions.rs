@@ -266,10 +266,7 @@ impl Engine {
         let RetryPlan { at, data, priority, weight, attempts_left, timeout } = plan;
         let mut changed = job.clone();
         if all {
-            let original = match &job.spec.original {
-                Some(original) => Some(original.clone()),
-                None => Some(Box::new(self.original(job, data.is_some()).await?)),
-            };
+            let original = Some(Box::new(self.original(job, data.is_some()).await?));
             let counted = u32::from(job.life.counted_attempts());
             let most = |left: u32| u16::try_from(counted.saturating_add(left)).unwrap_or(u16::MAX);
             changed.spec = Arc::new(Spec {
@@ -307,18 +304,25 @@ impl Engine {
         Ok(Ok(planned(&changed, PluginRetry::Retry(at), all, now, None)))
     }
 
-    /// The job as it came, for the first change; with its data if these are changed.
-    async fn original(&self, job: &Job, with_data: bool) -> Result<Original, Error> {
-        let data = if with_data { self.json_data(job).await? } else { None };
-        Ok(Original {
+    /// The job as it came, before another change; with its data from the first change of these.
+    async fn original(&self, job: &Job, changes_data: bool) -> Result<Original, Error> {
+        let kept = job.spec.original.as_deref();
+        let mut original = kept.cloned().unwrap_or_else(|| Original {
             priority: job.spec.priority,
             attributes: job.spec.attributes.clone(),
-            data: data.filter(|data| data.len() <= MAX_ORIGINAL_BYTES),
+            data: None,
             weight: Some(job.spec.weight),
             max_attempts: Some(job.spec.max_attempts),
             timeout: Some(job.spec.timeout),
+            data_changed: false,
             unknown: UnknownFields::default(),
-        })
+        });
+        if changes_data && !original.data_changed && original.data.is_none() {
+            let data = self.json_data(job).await?;
+            original.data = data.filter(|data| data.len() <= MAX_ORIGINAL_BYTES);
+        }
+        original.data_changed |= changes_data;
+        Ok(original)
     }
 
     /// JSON text as the new data of `job`, in the encoding of its current data.

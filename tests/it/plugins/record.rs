@@ -86,6 +86,17 @@ fn a_retry_strategy_counts_no_attempt_that_was_handed_back() {
 }
 
 #[test]
+fn a_throttler_counts_no_attempt_that_was_handed_back() {
+    let mut call = offer(1, 0);
+    let life = &mut call.candidates[0].life;
+    life.attempt = 5;
+    life.hand_backs = Some(HandBacks { total: 4, ..HandBacks::default() });
+    let json = record::to_json(&Call::Throttle(Arc::new(call)));
+    let Call::Throttle(read) = record::from_json(&json).unwrap() else { panic!("{json}") };
+    assert_eq!(read.candidates[0].life.attempt, 1, "the next one is the second: {json}");
+}
+
+#[test]
 fn a_case_names_only_what_it_is_about() {
     let json = r#"{"throttle": {"candidates": [{"id": "a", "attributes": {"region": "east", "size": 2}}], "context": {"config": {"limit": 1}}}}"#;
     let Call::Throttle(call) = record::from_json(json).unwrap() else { panic!("{json}") };

@@ -210,11 +210,12 @@ impl JobStore for CountedStore {
         self.gauge.call(self.store.running(queue, after, limit)).await
     }
 
-    async fn ledger(
+    async fn newer_ledger(
         &self,
         queue: &QueueName,
+        known: u64,
     ) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
-        self.gauge.call(self.store.ledger(queue)).await
+        self.gauge.call(self.store.newer_ledger(queue, known)).await
     }
 
     async fn batches(&self, queue: &QueueName) -> Result<Vec<(BatchId, u64)>, StoreError> {

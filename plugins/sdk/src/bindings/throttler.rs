@@ -65,7 +65,7 @@ pub mod tidegate {
             /// An attempt that failed.
             #[derive(Clone, PartialEq)]
             pub struct Failure {
-                /// The number of the attempt, from 1.
+                /// The number of the attempt, from 1. Attempts that were handed back do not count.
                 pub attempt: u32,
                 /// `failed`, `timeout`, `lease_expired`, `connection_lost` or `not_delivered`.
                 pub reason: _rt::String,
@@ -106,8 +106,8 @@ pub mod tidegate {
                 pub weight: u32,
                 /// Sorted by name. Names are unique within a job.
                 pub attributes: _rt::Vec<Attribute>,
-                /// The number of an attempt, from 1. For a throttler: the attempt that would start. For a
-                /// retry strategy: the attempt that failed.
+                /// The number of an attempt, from 1; those that were handed back do not count. For a
+                /// throttler: the attempt that would start. For a retry strategy: the attempt that failed.
                 pub attempt: u32,
                 /// The job's `max_attempts`.
                 pub attempts: u32,
@@ -1527,6 +1527,8 @@ pub mod exports {
                     pub weight: u32,
                     pub attributes: _rt::Vec<Attribute>,
                     pub target_host: Option<_rt::String>,
+                    /// The number of the attempt, from 1. Those that were handed back do not count: the next
+                    /// one has the number of the one that was handed back.
                     pub attempt: u32,
                     pub started_at: Timestamp,
                     pub ended_at: Timestamp,

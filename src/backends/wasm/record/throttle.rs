@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::failure::leave_out;
 use super::job::{Context, JobJson, any_type, first, given, one, raw};
+use super::{super::lower, failure::leave_out};
 use tidegate_core::{
     job::{Attributes, JobId, TypeName, Version},
     port::policy::{Ended, RunningSet, StatePage, ThrottleCall},
@@ -208,7 +208,7 @@ impl ThrottleJson {
                 .iter()
                 .map(|job| {
                     let host = host(&job.spec.job_type).map(String::as_str);
-                    JobJson::of(job, job.life.attempt.saturating_add(1), host)
+                    JobJson::of(job, lower::next_attempt(&job.life), host)
                 })
                 .collect(),
             state: call.state.iter().map(|(key, value)| (key.clone(), value.clone())).collect(),

@@ -87,6 +87,7 @@ fn changed_spec() -> Spec {
         weight: None,
         max_attempts: None,
         timeout: None,
+        data_changed: false,
         unknown: UnknownFields::default(),
     };
     Spec { original: Some(Box::new(original)), ..full_spec() }
@@ -99,6 +100,15 @@ fn rewritten_spec() -> Spec {
         original.weight = Some(2);
         original.max_attempts = Some(3);
         original.timeout = Some(Seconds::from_millis(4));
+    }
+    spec
+}
+
+/// [`full_spec`] of a job whose data a retry strategy has changed.
+fn changed_data_spec() -> Spec {
+    let mut spec = rewritten_spec();
+    if let Some(original) = &mut spec.original {
+        original.data_changed = true;
     }
     spec
 }
@@ -292,7 +302,8 @@ fn paged_ledger() -> Ledger {
 /// A page of a throttler's state.
 fn state_page() -> GrantBatch {
     let ends = StateValue { text: "w".into(), expires_at: Some(Timestamp::from_millis(5)) };
-    let state = Some([("k".to_owned(), "v".into()), ("l".to_owned(), ends)].into());
+    let state = [("k".to_owned(), "v".into()), ("l".to_owned(), ends)];
+    let state = Some(Arc::new(state.into()));
     GrantBatch { grants: Vec::new(), state, ..full_batch() }
 }
 
@@ -319,7 +330,7 @@ fn full_batch() -> GrantBatch {
         id: BatchId(1),
         ledger_version: 2,
         grants: vec![grant],
-        state: Some([("k".to_owned(), "v".into())].into()),
+        state: Some(Arc::new([("k".to_owned(), "v".into())].into())),
         unknown: UnknownFields::default(),
     }
 }
@@ -423,6 +434,7 @@ fn rows() -> Vec<(&'static str, Vec<u8>)> {
         row("spec", &full_spec()),
         row("changed", &changed_spec()),
         row("rewritten", &rewritten_spec()),
+        row("changed-data", &changed_data_spec()),
         row("owned", &owned_spec()),
         row("merged", &merged_spec()),
         row("by-schedule", &scheduled_spec()),

@@ -138,6 +138,16 @@ pub trait JobStore: Send + Sync {
     async fn ledger(
         &self,
         queue: &QueueName,
+    ) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
+        // The first version is 1.
+        self.newer_ledger(queue, 0).await
+    }
+
+    /// A queue's ledger with the batches that it names, unless its version is `known`.
+    async fn newer_ledger(
+        &self,
+        queue: &QueueName,
+        known: u64,
     ) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError>;
 
     /// The batches stored for `queue`, whether its ledger names them or not.

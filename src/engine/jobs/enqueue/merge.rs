@@ -238,7 +238,6 @@ fn replaced(own: &Spec, asked: &Spec) -> Spec {
         replay_of: own.replay_of.clone(),
         request_digest: own.request_digest,
         retention: own.retention.max(asked.retention),
-        original: own.original.clone(),
         merged: own.merged.clone(),
         unknown: own.unknown.clone(),
         ..asked.clone()

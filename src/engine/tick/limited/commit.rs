@@ -21,7 +21,7 @@ use crate::{
 use tidegate_core::{
     job::JobId,
     port::{
-        Committed, Txn, Write,
+        Committed, StoreError, Txn, Write,
         job_store::{CurrentRecord, Expect, ItemKind},
     },
     queue::{Ledger, Rule},
@@ -220,11 +220,8 @@ impl Engine {
     /// Writes batches, each on its own: without atomic transactions, the writes of one follow each
     /// other, and a large state of a throttler has 64 pages.
     async fn commit_batches(&self, batches: Txn) -> Result<bool, Error> {
-        if batches.is_empty() {
-            return Ok(true);
-        }
-        let outcomes =
-            self.ports.store.commit(batches.into_iter().map(|write| vec![write]).collect()).await?;
+        let txns = batches.into_iter().map(|write| vec![write]).collect();
+        let outcomes = self.commit_all(txns).await?;
         Ok(outcomes.iter().all(|outcome| matches!(outcome, Committed::All)))
     }
 
@@ -255,17 +252,19 @@ impl Engine {
         cache: &mut TickCache,
         known: &mut KnownJobs,
     ) -> Result<bool, Error> {
-        if txns.is_empty() {
-            return Ok(true);
-        }
         let mut all_committed = true;
-        for (txn, outcome) in txns.iter().zip(self.ports.store.commit(txns.clone()).await?) {
+        for (txn, outcome) in txns.iter().zip(self.commit_all(txns.clone()).await?) {
             if let Committed::Conflict { step, current } = outcome {
                 self.on_conflict(&txn[step], current, cache, known);
                 all_committed = false;
             }
         }
         Ok(all_committed)
+    }
+
+    /// Commits `txns`, which may be none.
+    async fn commit_all(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
+        if txns.is_empty() { Ok(Vec::new()) } else { self.ports.store.commit(txns).await }
     }
 
     /// Commits the claims of `plan`, each on its own, and removes old batches. Returns the jobs
@@ -276,13 +275,15 @@ impl Engine {
         garbage: Vec<Write>,
         plan: &TickPlan,
     ) -> Result<HashSet<JobId>, Error> {
-        let txns: Vec<Txn> =
-            claims.into_iter().chain(garbage.into_iter().map(|write| vec![write])).collect();
-        if txns.is_empty() {
-            return Ok(HashSet::new());
+        let garbage = garbage.into_iter().map(|write| vec![write]).collect();
+        let (claimed, removed) =
+            futures_util::join!(self.commit_all(claims), self.commit_all(garbage));
+        if let Err(error) = removed {
+            // Each engine removes what no ledger names once an hour.
+            tracing::warn!(%error, "old grant batches were not removed");
         }
         let mut lost = HashSet::new();
-        for (claim, outcome) in plan.claims.iter().zip(self.ports.store.commit(txns).await?) {
+        for (claim, outcome) in plan.claims.iter().zip(claimed?) {
             if let Committed::Conflict { current, .. } = outcome
                 // A refused claim that finds its own token has succeeded: its first answer was
                 // lost.

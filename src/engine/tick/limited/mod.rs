@@ -194,12 +194,8 @@ impl Engine {
         if is_alone || plan.held.is_empty() || self.changes_ledger(context, view, ledger, plan) {
             return Ok(None);
         }
-        match self.ports.store.ledger(context.queue).await? {
-            Some((stored, batches)) if stored.version != view.ledger.version => {
-                LedgerView::whole(stored, batches).map(Some)
-            }
-            _ => Ok(None),
-        }
+        let newer = self.ports.store.newer_ledger(context.queue, view.ledger.version).await?;
+        newer.map(|(ledger, batches)| LedgerView::whole(ledger, batches)).transpose()
     }
 
     /// Settles the reports, releases and checks grants, and adopts the jobs that run without one.

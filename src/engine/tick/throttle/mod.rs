@@ -159,13 +159,14 @@ impl Throttling {
         let details = error.and_then(|error| error.details.as_ref());
         let details = details.filter(|details| details.len() <= room).cloned();
         self.ended_detail_bytes += details.as_ref().map_or(0, String::len);
+        let counted = job.life.counted_attempts();
         Arc::make_mut(&mut self.ended).push(Ended {
             id: job.id.clone(),
             job_type: job.spec.job_type.clone(),
             priority: grant.priority,
             weight: grant.weight,
             attributes: job.spec.attributes.clone(),
-            attempt: entry.attempt,
+            attempt: if entry.hand_back.is_some() { counted.saturating_add(1) } else { counted },
             started_at: entry.started_at,
             ended_at: entry.ended_at,
             succeeded: entry.outcome == tidegate_core::job::Outcome::Succeeded,

@@ -118,7 +118,7 @@ impl LedgerView {
     fn read_state(&self) -> Arc<PolicyState> {
         let page = |id| self.batches.get(id).and_then(|batch| batch.state.clone());
         let pages = match self.ledger.policy.as_ref().map(|policy| &policy.state) {
-            Some(StateLocation::Inline(page)) => vec![page.clone()],
+            Some(StateLocation::Inline(page)) => vec![Arc::new(page.clone())],
             Some(location) => {
                 location.pages().iter().map(|id| page(id).unwrap_or_default()).collect()
             }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::{Delta, LedgerView, NewState};
 use tidegate_core::{
     job::Value,
-    port::policy::StatePage,
     queue::{
         Grant, GrantBatch, Ledger, Limits,
         ledger::{BatchId, BatchRef, Bits, KeptPolicyState, StateLocation},
@@ -126,7 +125,7 @@ impl LedgerView {
                         id,
                         ledger_version: ledger.version,
                         grants: Vec::new(),
-                        state: Some(StatePage::clone(page)),
+                        state: Some(Arc::clone(page)),
                         unknown: fields.get(nth).cloned().unwrap_or_default(),
                     });
                     id
@@ -347,7 +346,7 @@ mod tests {
             id: BatchId(7),
             ledger_version: 1,
             grants: Vec::new(),
-            state: Some([("k".into(), "v".repeat(600).into())].into()),
+            state: Some(Arc::new([("k".into(), "v".repeat(600).into())].into())),
             unknown: field("of the batch"),
         };
         LedgerView::new(Ledger { policy: Some(policy), ..Ledger::default() }, vec![batch])

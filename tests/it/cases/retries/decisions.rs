@@ -103,6 +103,37 @@ async fn a_retry_decision_may_change_data_and_priority() {
     }
 }
 
+/// The first decision changes only the priority, the second and the third the data.
+#[tokio::test]
+async fn the_data_that_came_are_kept_at_their_first_change() {
+    let says = Description { needs_data: true, ..Description::default() };
+    let plan = |call: &RetryCall| {
+        let data = match call.job.life.attempt {
+            1 => None,
+            attempt => Some(format!("{{\"attempt\":{attempt}}}")),
+        };
+        RetryAnswer::Retry(RetryPlan { priority: Some(7), data, ..RetryPlan::new(call.now) })
+    };
+    for (mut harness, _) in places(says, plan).await {
+        let config =
+            TypeConfig { max_attempts: Some(9), retry: planner(), ..TypeConfig::default() };
+        harness.set_type("work", config).await;
+        let came = || Payload::json("{\"attempt\":0}");
+        let (job, _) = failed_once(&mut harness, NewJob { data: came(), ..work() }).await;
+        for (attempt, kept) in [(2, None), (3, Some(came())), (4, Some(came()))] {
+            sweep(&harness).await;
+            let spec = harness.job(&job.id).await.spec;
+            let original = spec.original.as_ref().unwrap();
+            let kept = kept.map(|kept| String::from_utf8(kept.bytes.to_vec()).unwrap());
+            assert_eq!(original.data, kept, "before attempt {attempt}");
+            let leased = harness.lease(3).await;
+            assert_eq!(leased[0].life.attempt, attempt);
+            let reports = vec![report(&leased[0], failed())];
+            harness.tick(TickInput { reports, ..TickInput::default() }).await;
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_retry_decision_may_change_weight_attempts_and_timeout() {
     let plan = |call: &RetryCall| {

@@ -8,7 +8,7 @@ use serde_json::json;
 use tidegate_core::{
     job::{
         Encoding, Payload,
-        lifecycle::{Failure, Reason},
+        lifecycle::{Failure, HandBack, Reason},
         type_config::TypeConfig,
     },
     port::policy::{Action, Decision, Ended, ThrottleCall},
@@ -101,6 +101,32 @@ async fn a_throttler_hears_of_attempts_that_ended_once_each() {
         harness.tick(TickInput::default()).await;
         assert_eq!(ended(&calls).len(), 0);
         assert_eq!(calls.lock().len(), 0, "without changes and candidates it is not called");
+    }
+}
+
+#[tokio::test]
+async fn the_number_of_an_ended_attempt_skips_hand_backs() {
+    for harness in every_store() {
+        let (policy, calls) = watched(|call| each(call, |_| run()));
+        let mut harness = harness.with_policy(policy);
+        harness.throttled(Description { needs_ended: true, ..says() }, limit(9)).await;
+        let config = TypeConfig { max_attempts: Some(9), ..TypeConfig::default() };
+        harness.set_type("work", config).await;
+        harness.enqueue(work()).await;
+        let failure = Failure::new(Reason::Failed, "no");
+        let failed = ReportOutcome::Failed { failure, retryable: true };
+        let back = ReportOutcome::HandedBack(HandBack::default());
+        for outcome in [back.clone(), failed.clone(), back, failed] {
+            let leased = harness.lease(1).await;
+            let reports = vec![report(&leased[0], outcome)];
+            harness.tick(TickInput { reports, ..TickInput::default() }).await;
+            harness.wait(60);
+        }
+        let calls = calls.lock();
+        let ended = calls.iter().flat_map(|call| call.ended.iter());
+        let ended: Vec<_> = ended.map(|one| (one.reason.as_deref(), one.attempt)).collect();
+        let (back, failed) = (Some("released"), Some("failed"));
+        assert_eq!(ended, [(back, 1), (failed, 1), (back, 2), (failed, 2)]);
     }
 }
 

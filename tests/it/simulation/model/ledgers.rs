@@ -222,7 +222,7 @@ impl Model {
         let Some(policy) = &ledger.policy else {
             return Some(0);
         };
-        let page = |id: &BatchId| self.batches.get(&(queue.clone(), *id))?.state.as_ref();
+        let page = |id: &BatchId| self.batches.get(&(queue.clone(), *id))?.state.as_deref();
         let pages: Vec<&StatePage> = match &policy.state {
             StateLocation::Inline(page) => vec![page],
             location => location.pages().iter().map(page).collect::<Option<_>>()?,

@@ -1,6 +1,6 @@
 //! Ledgers and their batches of grants.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::super::{commit, done, refused, run};
 use crate::testkit::builders::{at, name};
@@ -109,6 +109,8 @@ pub async fn a_ledger_comes_with_the_batches_that_it_names(store: &dyn JobStore)
     .await;
     let found = store.ledger(&queue()).await.expect("the store answers");
     assert_eq!(found, Some((ledger(1, &[3, 1]), vec![batch(3, 1), batch(1, 1)])));
+    assert_eq!(store.newer_ledger(&queue(), 7).await.expect("the store answers"), found);
+    assert_eq!(store.newer_ledger(&queue(), 1).await.expect("the store answers"), None);
     let all = store.batches(&queue()).await.expect("the store answers");
     assert_eq!(all, [(BatchId(1), 1), (BatchId(2), 1), (BatchId(3), 1)]);
     // A batch of a commit that never completed is overwritten by the next one.
@@ -139,10 +141,10 @@ pub async fn a_ledger_comes_with_its_throttlers_state(store: &dyn JobStore) {
         id: BatchId(id),
         ledger_version: 1,
         grants: Vec::new(),
-        state: Some(StatePage::from([
+        state: Some(Arc::new(StatePage::from([
             ("stays".to_owned(), "é".repeat(2000).as_str().into()),
             ("ends".to_owned(), StateValue { text: "v".into(), expires_at: Some(at(9)) }),
-        ])),
+        ]))),
         unknown: UnknownFields::default(),
     };
     let pages: Vec<GrantBatch> = (8..72).map(page).collect();
