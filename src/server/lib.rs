@@ -16,6 +16,7 @@ pub mod lambda;
 #[cfg(feature = "embedded")]
 pub mod listener;
 mod packed_file;
+#[cfg_attr(not(feature = "embedded"), allow(dead_code, reason = "only the embedded mode uses it"))]
 pub mod runtime;
 pub mod settings;
 pub mod telemetry;

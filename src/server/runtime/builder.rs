@@ -8,7 +8,6 @@ use tokio::sync::{mpsc, watch};
 use super::{
     Inner, Options, Server, StopPhase,
     changes::{self, Changes, WatchedStore},
-    embedded,
     embedded::handler::{Call, Handler, Work},
     history::History,
     lease_calls::LeaseCalls,
@@ -149,22 +148,10 @@ impl Builder {
             idle: tokio::sync::Mutex::new(idle),
         });
         let server = Server { inner };
-        if server.inner.is_serverless() {
-            return Ok(server);
+        #[cfg(any(test, feature = "embedded"))]
+        if !server.inner.is_serverless() {
+            server.start_tasks(shadow_calls).await?;
         }
-        let catalog = server.inner.engine.catalog().await?;
-        server.inner.engine.record_schema(catalog).await?;
-        plugin_registry::recompile(&server).await?;
-        server.load_capacities().await?;
-        server.inner.load_history().await;
-        server.inner.load_trigger_statuses().await;
-        server.inner.engine.load_running().await?;
-        embedded::restart::CutPushes::find(&server).await?.resume(&server).await?;
-        embedded::sweeper::spawn(&server.inner);
-        changes::spawn(&server.inner);
-        embedded::schedules::spawn(&server.inner);
-        shadow::spawn(Arc::downgrade(&server.inner), shadow_calls);
-        embedded::operations::resume(&server).await?;
         Ok(server)
     }
 }

@@ -16,7 +16,7 @@ use super::{
     bulk::StoredOperation,
     embedded::{self, queue_task::QueueSnapshot, queue_task::TaskMessage},
     lease::QueueSelection,
-    serverless::{self, NEAR},
+    serverless::{self, NEAR, Serverless},
     workers::{Presence, Workers},
 };
 use tidegate_core::{
@@ -30,13 +30,24 @@ use tidegate_engine::{
 
 impl Inner {
     /// Whether the server runs no tasks and publishes follow-up messages instead.
+    ///
+    /// A program without the feature `embedded` has no other mode. The constant lets the compiler
+    /// leave the code of the tasks out of it, a hundredth of a function on AWS; where async code
+    /// calls them, `cfg` must, because its resumed states are not known to the compiler.
+    #[inline]
     pub(super) fn is_serverless(&self) -> bool {
-        self.serverless.is_some()
+        cfg!(not(any(test, feature = "embedded"))) || self.serverless.is_some()
+    }
+
+    /// The serverless mode, if it is the server's.
+    #[inline]
+    pub(super) fn serverless(&self) -> Option<&Serverless> {
+        self.is_serverless().then(|| self.serverless.as_ref().expect("the mode of the program"))
     }
 
     /// Requests a tick of `queue`.
     pub(super) fn wake(self: &Arc<Self>, queue: &QueueName) {
-        match &self.serverless {
+        match self.serverless() {
             Some(serverless) => serverless.outbox.queue_due(queue),
             None => self.queue(queue).send(TaskMessage::Wake),
         }
@@ -44,7 +55,7 @@ impl Inner {
 
     /// Announces jobs that are new to their queues.
     pub(super) fn on_enqueued<'a>(self: &Arc<Self>, jobs: impl IntoIterator<Item = &'a Job>) {
-        match &self.serverless {
+        match self.serverless() {
             Some(serverless) => {
                 jobs.into_iter().for_each(|job| serverless.outbox.job_changed(job, None));
             }
@@ -54,7 +65,7 @@ impl Inner {
 
     /// Announces that a job left `version`, at which it may hold a grant.
     pub(super) fn on_version_left(self: &Arc<Self>, job: &Job, version: Version) {
-        match &self.serverless {
+        match self.serverless() {
             Some(serverless) => serverless.outbox.job_changed(job, Some(version)),
             None => {
                 self.queue(&job.spec.queue).send(TaskMessage::Released(job.id.clone(), version));
@@ -67,7 +78,7 @@ impl Inner {
         self: &Arc<Self>,
         queue: &QueueName,
     ) -> Result<QueueSnapshot, Error> {
-        match &self.serverless {
+        match self.serverless() {
             Some(_) => serverless::snapshot(&self.engine, queue).await,
             None => Ok(self.queue(queue).snapshot()),
         }
@@ -114,6 +125,7 @@ impl Server {
         &self,
         batches: Vec<(QueueName, Vec<Report>)>,
     ) -> Vec<Vec<Result<Job, Error>>> {
+        #[cfg(any(test, feature = "embedded"))]
         if !self.inner.is_serverless() {
             return self.settle_in_tasks(batches).await;
         }
@@ -133,16 +145,16 @@ impl Server {
         until: Timestamp,
         presence: Presence,
     ) -> Result<Leased, Error> {
-        if self.inner.is_serverless() {
-            Box::pin(self.lease_serverless(selections, request, until, presence)).await
-        } else {
-            self.lease_embedded(selections, request, until, presence).await
+        #[cfg(any(test, feature = "embedded"))]
+        if !self.inner.is_serverless() {
+            return self.lease_embedded(selections, request, until, presence).await;
         }
+        Box::pin(self.lease_serverless(selections, request, until, presence)).await
     }
 
     /// Continues a bulk operation in the background.
     pub(super) fn continue_operation(&self, stored: StoredOperation) {
-        match &self.inner.serverless {
+        match self.inner.serverless() {
             Some(serverless) => serverless.outbox.operation_left(&stored.operation.id),
             None => self.spawn_operation(stored),
         }

@@ -30,6 +30,9 @@ use tidegate_core::{
 };
 use tidegate_engine::CircuitBreaker;
 
+/// The calls that shadow versions are to repeat.
+pub(super) type ShadowCalls = mpsc::Receiver<(Plugin, LiveCall)>;
+
 /// Most differences that are kept of a plugin; the oldest are dropped.
 const MAX_DIFFERENCES: usize = 100;
 /// Most calls that wait for their shadow version.
@@ -144,7 +147,7 @@ type Compared = (JobId, Option<(ShadowDecision, ShadowDecision)>);
 
 impl Shadow {
     /// Without comparisons; the receiver is for [`spawn`].
-    pub(super) fn new() -> (Self, mpsc::Receiver<(Plugin, LiveCall)>) {
+    pub(super) fn new() -> (Self, ShadowCalls) {
         let (sender, receiver) = mpsc::channel(MAX_WAITING);
         (Self { sender, waiting_bytes: AtomicUsize::new(0), seen: Mutex::default() }, receiver)
     }
@@ -213,7 +216,7 @@ impl Shadow {
 type States = HashMap<(PluginName, QueueName), (u64, Arc<PolicyState>)>;
 
 /// Starts the task that calls the shadow versions, one call after the other.
-pub(super) fn spawn(server: WeakServer, mut calls: mpsc::Receiver<(Plugin, LiveCall)>) {
+pub(super) fn spawn(server: WeakServer, mut calls: ShadowCalls) {
     tokio::spawn(async move {
         let (mut states, breaker) = (States::new(), CircuitBreaker::default());
         while let Some((plugin, live)) = calls.recv().await {

@@ -16,9 +16,35 @@ pub mod sweeper;
 
 use std::sync::Arc;
 
-use crate::runtime::Inner;
+use super::{Inner, Server};
+#[cfg(any(test, feature = "embedded"))]
+use super::{
+    changes, plugin_registry,
+    shadow::{self, ShadowCalls},
+};
 use tidegate_core::job::{QueueName, TypeName};
-use tidegate_engine::{Catalog, request::WorkerStatus};
+use tidegate_engine::{Catalog, Error, request::WorkerStatus};
+
+impl Server {
+    /// Resumes what was under way at the stop and starts the tasks of the server.
+    #[cfg(any(test, feature = "embedded"))]
+    pub(super) async fn start_tasks(&self, shadow_calls: ShadowCalls) -> Result<(), Error> {
+        let inner = &self.inner;
+        let catalog = inner.engine.catalog().await?;
+        inner.engine.record_schema(catalog).await?;
+        plugin_registry::recompile(self).await?;
+        self.load_capacities().await?;
+        inner.load_history().await;
+        inner.load_trigger_statuses().await;
+        inner.engine.load_running().await?;
+        restart::CutPushes::find(self).await?.resume(self).await?;
+        sweeper::spawn(inner);
+        changes::spawn(inner);
+        schedules::spawn(inner);
+        shadow::spawn(Arc::downgrade(inner), shadow_calls);
+        operations::resume(self).await
+    }
+}
 
 /// The status of what takes the jobs of each type of `queue`: a handler, the push slots, or the
 /// pull workers that call this process.

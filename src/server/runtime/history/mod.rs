@@ -108,7 +108,7 @@ impl Inner {
     /// Counts accepted jobs.
     pub(super) fn count_enqueued<'a>(&self, jobs: impl Iterator<Item = &'a Enqueued> + Clone) {
         metrics::enqueued(jobs.clone());
-        if self.serverless.is_none() {
+        if !self.is_serverless() {
             self.history.recorder.lock().enqueued(jobs);
         }
     }
@@ -122,7 +122,7 @@ impl Inner {
         took: Duration,
     ) {
         metrics::tick(queue, outcome, began, took);
-        if self.serverless.is_none() {
+        if !self.is_serverless() {
             self.history.recorder.lock().tick(queue, outcome, began);
             let settled = outcome.settled().filter_map(|job| job.life.history.last());
             let mut workers = self.history.workers.lock();
@@ -133,7 +133,7 @@ impl Inner {
     /// Counts a job that ended.
     pub(super) fn count_finished(&self, job: &Job) {
         metrics::job_finished(job);
-        if self.serverless.is_none() {
+        if !self.is_serverless() {
             self.changes.add_removed_end(job, self.engine.now());
             self.history.recorder.lock().finished(job);
         }

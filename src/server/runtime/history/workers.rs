@@ -132,7 +132,7 @@ impl Inner {
             job.ended_at().is_none_or(|ended_at| entry.ended_at == ended_at)
         };
         if let Some(entry) = job.life.history.last().filter(is_of_now)
-            && self.serverless.is_none()
+            && !self.is_serverless()
         {
             self.history.workers.lock().attempt_ended(entry);
         }
