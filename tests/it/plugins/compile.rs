@@ -244,10 +244,10 @@ async fn an_interface_without_functions_is_refused_with_their_names() {
 }
 
 /// A compiler that refuses every component, and never ends for one that begins with `slow`. Each
-/// process leaves a file in `dir`.
+/// process leaves a file in `dir`. `exec` leaves no process behind when the compiler is ended.
 fn fake_compiler(dir: &std::path::Path) -> Process {
     let script = format!(
-        "touch {}/$$; if [ \"$(head -c 4)\" = slow ]; then sleep 600; fi; printf 'R[\"ok\"]'",
+        "touch {}/$$; if [ \"$(head -c 4)\" = slow ]; then exec sleep 600; fi; printf 'R[\"ok\"]'",
         dir.display()
     );
     let script = format!("PATH=/usr/bin:/bin; {script}");
