@@ -17,6 +17,7 @@ mod e2e;
 mod embedded_plugins;
 mod every_record;
 mod faults;
+mod gallery;
 #[cfg(feature = "aws")]
 mod ingest;
 mod leases;

@@ -20,6 +20,12 @@ fn plugins() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("plugins")
 }
 
+/// The sources of a plugin, which may be a model of the gallery.
+fn folder(name: &str) -> PathBuf {
+    let model = plugins().join("gallery").join(name);
+    if model.is_dir() { model } else { plugins().join(name) }
+}
+
 /// By name: the digest of the component, and that of its sources, as `dist/BUILT` has them.
 fn built() -> BTreeMap<String, (String, String)> {
     let text = fs::read_to_string(plugins().join("dist/BUILT")).unwrap();
@@ -54,7 +60,10 @@ fn files(path: &Path, found: &mut Vec<PathBuf>) {
 /// The same digest as in `plugins/xtask/src/sources.rs`.
 fn digest_of_sources(name: &str) -> String {
     let mut found = Vec::new();
-    COMMON.iter().chain([&name]).for_each(|part| files(&plugins().join(part), &mut found));
+    for part in COMMON {
+        files(&plugins().join(part), &mut found);
+    }
+    files(&folder(name), &mut found);
     let mut named: Vec<(String, PathBuf)> = found
         .into_iter()
         .map(|file| {
@@ -75,7 +84,7 @@ fn digest_of_sources(name: &str) -> String {
 #[test]
 fn each_shipped_component_is_what_its_sources_were_built_into() {
     let built = built();
-    assert_eq!(built.len(), 7);
+    assert_eq!(built.len(), 15);
     for (name, (component, sources)) in built {
         let bytes = fs::read(plugins().join("dist").join(format!("{name}.wasm"))).unwrap();
         assert_eq!(
@@ -138,7 +147,7 @@ fn a_shipped_component_is_small_and_imports_only_its_queue() {
 #[test]
 fn every_shipped_plugin_has_cases_and_a_page() {
     for name in built().into_keys() {
-        let folder = plugins().join(&name);
+        let folder = folder(&name);
         let readme = fs::read_to_string(folder.join("README.md"))
             .unwrap_or_else(|error| panic!("{name}/README.md: {error}"));
         let schema: serde_json::Value =

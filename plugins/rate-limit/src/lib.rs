@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use tidegate_plugin::{
-    About, Answer, Decision, Job, Problem, Round, Seconds, Throttler, export_throttler,
+    About, Answer, Decision, Job, Problem, Round, Seconds, Throttler, export_throttler, state_key,
 };
 
 /// The configuration of a queue.
@@ -45,9 +45,6 @@ pub struct RateLimit;
 /// What is counted of the starts of a value: when it was counted, the milliseconds of the period
 /// then, and the debt of a bucket or the starts of a window.
 type Stored = (u64, u64, Vec<u64>);
-
-/// The longest value that is itself the key of its count. A longer one is counted under its hash.
-const LONGEST_VALUE: usize = 100;
 
 /// The starts that count now, by value.
 struct Counted<'a> {
@@ -190,11 +187,7 @@ impl Config {
     /// others.
     fn key(&self, value: &str) -> String {
         let kind = if self.burst.is_some() { "bucket" } else { "window" };
-        if value.len() <= LONGEST_VALUE {
-            format!("{kind}:{value}")
-        } else {
-            format!("{kind}#{:016x}", hash(value))
-        }
+        state_key(kind, value)
     }
 
     /// The milliseconds of the period.
@@ -205,13 +198,6 @@ impl Config {
 
 fn name(value: &str) -> &str {
     if value.is_empty() { "this queue" } else { value }
-}
-
-/// FNV-1a of 64 bits. Two long values with one hash would share a rate.
-fn hash(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
 
 export_throttler!(RateLimit);

@@ -24,7 +24,13 @@ pub fn check<T: DeserializeOwned>(
     }
 }
 
+/// The text of a problem in `what`. A problem of the whole has no path.
+pub(crate) fn at(what: &str, Problem { path, message }: &Problem) -> String {
+    let space = if path.is_empty() { "" } else { " " };
+    format!("{what}{space}{path}: {message}")
+}
+
 /// Parses the configuration of a call.
 pub(crate) fn of_call<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    parse(text).map_err(|Problem { path, message }| format!("configuration {path}: {message}"))
+    parse(text).map_err(|problem| at("configuration", &problem))
 }

@@ -107,6 +107,7 @@ pub use failure::When;
 pub use json::{Raw, parse, quote};
 pub use queue::{Data, Running, State};
 pub use retry::{Call, RetryStrategy};
+pub use state::state_key;
 pub use throttle::{Round, Throttler};
 
 /// For the export macros only, not for authors.

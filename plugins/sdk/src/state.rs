@@ -2,7 +2,7 @@
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{Data, State, StateError, parse, warn};
+use crate::{Data, State, StateError, config::at, parse, warn};
 
 impl State {
     /// The saved value of `key`. None if there is no value, or if it is not a `T`, which is logged.
@@ -44,6 +44,23 @@ impl State {
     }
 }
 
+/// The longest value that is itself a part of a key.
+const LONGEST_VALUE: usize = 100;
+
+/// The key under which `kind` is kept for one value of an attribute: `kind:value`. A value of more
+/// than 100 bytes is replaced by its hash of 64 bits, because a key has at most 128 bytes. `kind`
+/// has at most 20 bytes.
+pub fn state_key(kind: &str, value: &str) -> String {
+    if value.len() <= LONGEST_VALUE {
+        return format!("{kind}:{value}");
+    }
+    // FNV-1a.
+    let hash = value.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{kind}#{hash:016x}")
+}
+
 impl Data {
     /// The data of the job `id`, if it has any.
     ///
@@ -52,10 +69,7 @@ impl Data {
     /// The data is not a `T`: where, and why.
     pub fn read<T: DeserializeOwned>(&self, id: &str) -> Result<Option<T>, String> {
         let text = self.text(id);
-        text.map(|text| {
-            parse(&text)
-                .map_err(|problem| format!("data of {id} {}: {}", problem.path, problem.message))
-        })
-        .transpose()
+        text.map(|text| parse(&text).map_err(|problem| at(&format!("data of {id}"), &problem)))
+            .transpose()
     }
 }

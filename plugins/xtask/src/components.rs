@@ -15,15 +15,23 @@ use sha2::{Digest, Sha256};
 
 use crate::{Outcome, sources};
 
-/// The shipped plugins, sorted by name.
-pub const SHIPPED: [&str; 7] = [
+/// The shipped plugins and the models of the gallery, sorted by name.
+pub const SHIPPED: [&str; 15] = [
     "adaptive",
     "business-hours",
     "by-error",
+    "circuit-breaker",
+    "cost-budget",
+    "earliest-deadline",
     "exponential",
+    "fair-share",
+    "leaky-bucket",
     "rate-limit",
     "region-share",
+    "retry-after",
+    "retry-budget",
     "rewrite",
+    "time-of-day",
 ];
 
 /// The largest size of a shipped component, in bytes.

@@ -15,9 +15,12 @@ const COMMON: [&str; 4] = ["Cargo.lock", "Cargo.toml", "sdk", "wit"];
 /// SHA-256 of the sources of `plugin`, sorted by path: path, length, bytes.
 pub fn digest(plugins: &Path, plugin: &str) -> Result<String> {
     let mut files = Vec::new();
-    for part in COMMON.iter().chain([&plugin]) {
+    for part in COMMON {
         collect(&plugins.join(part), &mut files)?;
     }
+    let model = plugins.join("gallery").join(plugin);
+    let folder = if model.is_dir() { model } else { plugins.join(plugin) };
+    collect(&folder, &mut files)?;
     let mut named: Vec<(String, PathBuf)> = Vec::new();
     for file in files {
         let path = file

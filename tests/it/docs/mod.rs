@@ -32,7 +32,7 @@ use crate::e2e::serve::remove_variables;
 /// Included, so that a new page, which must be listed here, has its test generated.
 const SUMMARY: &str = include_str!("../../../docs/SUMMARY.md");
 /// Folders of the repository that examples read.
-const CHECKOUT: [&str; 2] = ["plugins/dist", "tests/events"];
+const CHECKOUT: [&str; 3] = ["plugins/dist", "plugins/gallery", "tests/events"];
 /// Precedes the number of a step in the output of a page.
 const STEP_MARK: char = '\u{1e}';
 

@@ -1,0 +1,114 @@
+//! The gallery of models in `plugins/gallery`: each one passes its cases, meets the expectations of
+//! its scenario, and has its picture and its page.
+//!
+//! A model is short enough to be read as a whole. `UPDATE_EXPECT=1` draws the pictures again.
+
+use std::{env, fs, path::Path, path::PathBuf};
+
+use rstest::rstest;
+use serde_json::Value;
+
+use crate::e2e::serve::program;
+
+/// The most lines of code that a model has, without blank lines and comments.
+const MAX_MODEL_LINES: usize = 100;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The attribute, or `type`, whose values have a line each in the picture.
+fn shown_by(scenario: &Value) -> &str {
+    let config = &scenario["queue"]["throttler"]["config"];
+    let named = ["attribute", "tenant"].iter().find_map(|name| config[name].as_str());
+    named.unwrap_or("type")
+}
+
+#[rstest]
+fn a_model_passes_its_cases_and_meets_its_scenario(
+    #[files("plugins/gallery/*/scenario.json")] file: PathBuf,
+) {
+    let folder = file.parent().unwrap();
+    let name = folder.file_name().unwrap().to_str().unwrap();
+    let scenario: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    assert_eq!(scenario["queue"]["throttler"]["plugin"], *name);
+    let expected = scenario["expect"].as_object().is_some_and(|expect| !expect.is_empty());
+    assert!(expected, "{name}: the scenario expects nothing");
+
+    let dir = tempfile::tempdir().unwrap();
+    let run = |args: &[&Path]| {
+        let mut command = program([&[Path::new("plugin")], args].concat());
+        let output = command.env("XDG_CACHE_HOME", dir.path()).output().unwrap();
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+        let problem = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{name}: {shown}{problem}");
+        shown
+    };
+    let component = root().join("plugins/dist").join(format!("{name}.wasm"));
+    let shown = run(&[Path::new("test"), &component, &folder.join("cases")]);
+    assert!(shown.trim_end().ends_with(" cases, 0 failed"), "{shown}");
+
+    let drawn = dir.path().join("drawn.svg");
+    let by = Path::new(shown_by(&scenario));
+    let [simulate, plugin, group, picture] =
+        ["simulate", "--plugin", "--by", "--picture"].map(Path::new);
+    run(&[simulate, &file, plugin, &component, group, by, picture, &drawn]);
+    let drawn = fs::read_to_string(drawn).unwrap();
+    let committed = root().join("docs/gallery").join(format!("{name}.svg"));
+    if env::var_os("UPDATE_EXPECT").is_some() {
+        fs::create_dir_all(committed.parent().unwrap()).unwrap();
+        fs::write(&committed, &drawn).unwrap();
+    }
+    assert!(
+        fs::read_to_string(&committed).is_ok_and(|text| text == drawn),
+        "{} is not what the scenario draws: UPDATE_EXPECT=1 writes it",
+        committed.display()
+    );
+}
+
+#[rstest]
+fn a_model_is_short_and_on_the_page_of_the_gallery(
+    #[files("plugins/gallery/*/src/lib.rs")] file: PathBuf,
+) {
+    let source = fs::read_to_string(&file).unwrap();
+    let is_code = |line: &&str| !line.is_empty() && !line.starts_with("//");
+    let lines = source.lines().map(str::trim).filter(is_code).count();
+    assert!(lines <= MAX_MODEL_LINES, "{}: {lines} lines of code", file.display());
+
+    let folder = file.ancestors().nth(2).unwrap();
+    let name = folder.file_name().unwrap().to_str().unwrap();
+    let page = fs::read_to_string(root().join("docs/gallery.md")).unwrap();
+    for part in [format!("gallery/{name}.svg"), format!("plugins/gallery/{name}/README.md")] {
+        assert!(page.contains(&part), "docs/gallery.md has no {part}");
+    }
+    let readme = fs::read_to_string(folder.join("README.md")).unwrap();
+    for part in ["**Use it**", "**Do not use it**"] {
+        assert!(readme.contains(part), "{name}/README.md has no {part}");
+    }
+}
+
+/// The tabs of `docs/plugins.md` show the files of new projects, which the tests of projects build.
+#[test]
+fn the_tabs_of_the_page_show_the_files_of_new_projects() {
+    let page = fs::read_to_string(root().join("docs/plugins.md")).unwrap();
+    for (lang, file) in [
+        ("rust", "src/lib.rs"),
+        ("js", "plugin.js"),
+        ("python", "plugin.py"),
+        ("go", "plugin.go"),
+        ("assemblyscript", "plugin.ts"),
+        ("c", "plugin.c"),
+        ("cpp", "plugin.cpp"),
+        ("zig", "plugin.zig"),
+    ] {
+        let path = format!("plugins/templates/{lang}-throttler/{file}");
+        let source = fs::read_to_string(root().join(&path)).unwrap();
+        // The tests of the Rust SDK are left out.
+        let shown = source.split("\n#[cfg(test)]").next().unwrap();
+        assert!(page.contains(shown.trim_end()), "docs/plugins.md does not show {path}");
+        assert!(
+            page.contains(&format!("tidegate plugin new --lang {lang} my-throttler")),
+            "{lang}"
+        );
+    }
+}
