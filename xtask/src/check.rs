@@ -88,7 +88,7 @@ const STAGES: [Stage; 19] = [
     ),
     ("starts of the functions", &[], &["cargo", "xtask", "start"]),
     (
-        "plugins in every language",
+        "plugins in every language, and the compiler's worst cases",
         &[],
         &[
             "cargo",
@@ -100,7 +100,7 @@ const STAGES: [Stage; 19] = [
             "--run-ignored",
             "all",
             "-E",
-            "test(e2e::projects::)",
+            "test(e2e::projects::) + test(worst_cases_of_the_compiler)",
         ],
     ),
 ];

@@ -62,6 +62,8 @@ pub struct Guest {
     decide: String,
     on_failure: String,
     check: String,
+    describe: String,
+    realloc: Option<String>,
     about: &'static str,
     schema: Option<&'static str>,
     group_by: Vec<&'static str>,
@@ -84,6 +86,8 @@ impl Guest {
             on_failure: "(call $alloc (i32.const 80))".into(),
             // No problems.
             check: "(call $alloc (i32.const 8))".into(),
+            describe: "(i32.const 256)".into(),
+            realloc: None,
             about: "A guest of the tests.",
             schema: None,
             group_by: Vec::new(),
@@ -132,6 +136,16 @@ impl Guest {
     /// `check-config`: has `$config`, `$config_len`; locals `$i`, `$p`, `$r`.
     pub fn check(self, body: &str) -> Self {
         Self { check: body.into(), ..self }
+    }
+
+    /// `describe`: the description is at the address 256.
+    pub fn describe(self, body: &str) -> Self {
+        Self { describe: body.into(), ..self }
+    }
+
+    /// The allocator for what the host passes, in place of the valid one: has `$size`.
+    pub fn realloc(self, body: &str) -> Self {
+        Self { realloc: Some(body.into()), ..self }
     }
 
     /// With this JSON Schema.
@@ -191,13 +205,23 @@ impl Guest {
             )
         };
         let imports = self.imports.concat();
+        let (inner, outer) = match &self.realloc {
+            None => (r#"(export "cabi_realloc")"#, String::new()),
+            Some(body) => (
+                "",
+                format!(
+                    r#"(func (export "cabi_realloc") (param i32 i32 i32) (param $size i32) (result i32) {body})"#
+                ),
+            ),
+        };
+        let describe = &self.describe;
         let description = self.description();
         format!(
             r#"(module
               {imports}
               (memory (export "memory") {pages})
               (global $top (mut i32) (i32.const 65536))
-              (func $realloc (export "cabi_realloc") (param i32 i32 i32) (param $size i32) (result i32) (local $at i32)
+              (func $realloc {inner} (param i32 i32 i32) (param $size i32) (result i32) (local $at i32)
                 (local.set $at (i32.and (i32.add (global.get $top) (i32.const 7)) (i32.const -8)))
                 (global.set $top (i32.add (local.get $at) (local.get $size)))
                 (block $enough (loop $grow
@@ -216,7 +240,8 @@ impl Guest {
               ;; The address of the first decision of an answer.
               (func $first (param $answer i32) (result i32) (i32.load offset=4 (local.get $answer)))
               {items}
-              (func (export "tidegate:plugin/{role}@{version}#describe") (result i32) (i32.const 256))
+              (func (export "tidegate:plugin/{role}@{version}#describe") (result i32) {describe})
+              {outer}
               (func (export "tidegate:plugin/{role}@{version}#check-config") (param $config i32) (param $config_len i32) (result i32)
                 {locals} {check})
               {main}

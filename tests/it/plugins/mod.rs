@@ -4,6 +4,7 @@
 //! author. The host continues.
 
 mod answers;
+mod attacks;
 mod bounds;
 mod compile;
 pub mod guest;

@@ -1,6 +1,7 @@
 //! Plugins on a live server: a throttler that governs a queue, versions that are swapped, and bad
 //! ones.
 
+mod attacks;
 mod govern;
 mod refusals;
 mod versions;

@@ -26,7 +26,7 @@ use crate::{
 const MORE: Duration = Duration::from_millis(750);
 
 /// The same component in other bytes: with one more, unused custom section.
-fn rebuilt(mut wasm: Vec<u8>, mark: u8) -> Vec<u8> {
+pub(super) fn rebuilt(mut wasm: Vec<u8>, mark: u8) -> Vec<u8> {
     wasm.extend([0, 3, 1, b'm', mark]);
     wasm
 }
