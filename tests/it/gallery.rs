@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use crate::e2e::serve::program;
 
-/// The most lines of code that a model has, without blank lines and comments.
-const MAX_MODEL_LINES: usize = 100;
+/// A model has fewer lines of code, without blank lines and comments.
+const MODEL_LINES: usize = 100;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -73,7 +73,7 @@ fn a_model_is_short_and_on_the_page_of_the_gallery(
     let source = fs::read_to_string(&file).unwrap();
     let is_code = |line: &&str| !line.is_empty() && !line.starts_with("//");
     let lines = source.lines().map(str::trim).filter(is_code).count();
-    assert!(lines <= MAX_MODEL_LINES, "{}: {lines} lines of code", file.display());
+    assert!(lines < MODEL_LINES, "{}: {lines} lines of code", file.display());
 
     let folder = file.ancestors().nth(2).unwrap();
     let name = folder.file_name().unwrap().to_str().unwrap();
