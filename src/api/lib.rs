@@ -79,8 +79,8 @@ pub use operation::{
 pub use overview::{OverviewMinute, OverviewPage, QueueOverview};
 pub use plugin::{
     CompiledView, Difference, FaultView, LogView, LogsView, PluginHealth, PluginPage, PluginUser,
-    PluginView, RecordedFault, RecordedFaults, RollbackBody, ShadowBody, ShadowDecision,
-    ShadowView, UsageView, VersionPage, VersionView,
+    PluginView, PruneBody, PrunedView, RecordedFault, RecordedFaults, RollbackBody, ShadowBody,
+    ShadowDecision, ShadowView, UsageView, VersionPage, VersionView,
 };
 pub use problem::{JobError, Problem};
 pub use push::{PushCallback, PushFailure, PushRequest};

@@ -322,3 +322,23 @@ pub struct ShadowBody {
     /// The version that is called for comparison with the live one.
     pub version: u32,
 }
+
+/// How many versions a prune keeps.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = PluginPrune)]
+pub struct PruneBody {
+    /// The latest versions that are kept, 1 to 50 (default 5).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep: Option<u32>,
+}
+
+/// What a prune removed.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = PrunedPlugin)]
+pub struct PrunedView {
+    /// The numbers of the removed versions, or of those that a dry run would remove, in order.
+    pub removed: Vec<u32>,
+    /// The numbers of the versions that are left, in order.
+    pub kept: Vec<u32>,
+}

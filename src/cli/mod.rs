@@ -30,6 +30,7 @@ pub(crate) mod output;
 mod plugin;
 mod preview;
 mod profile;
+mod queue_simulation;
 mod queues;
 mod repair;
 mod safe;
@@ -168,6 +169,9 @@ pub enum Command {
     /// Publish events, and list and replay dead letters.
     #[command(subcommand)]
     Event(events::Command),
+    /// Simulate queues under virtual time: a table, and a picture of what ran when; also two
+    /// versions of a plugin side by side.
+    Simulate(Box<simulate::Args>),
     /// Create, test, push and monitor plugins: throttlers and retry strategies.
     #[command(subcommand)]
     Plugin(plugin::Command),
@@ -251,6 +255,7 @@ pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
         Command::Schedule(command) => schedule::run(command, ctx).await,
         Command::Trigger(command) => triggers::run(command, ctx).await,
         Command::Event(command) => Box::pin(events::run(command, ctx)).await,
+        Command::Simulate(args) => Box::pin(simulate::run(*args, ctx)).await,
         Command::Plugin(command) => Box::pin(plugin::run(command, ctx)).await,
         Command::Token(command) => token::run(command, ctx).await,
         Command::Audit(args) => audit::run(args, ctx).await,
@@ -324,10 +329,10 @@ mod tests {
         ("plugin check file", "plugin check NONE"),
         ("plugin test file", "plugin test NONE"),
         ("plugin test cases", "plugin test FILE NONE"),
-        ("plugin simulate scenario", "plugin simulate NONE"),
-        ("plugin simulate plugin", "plugin simulate SCENARIO --plugin NONE"),
-        ("plugin simulate retry_plugin", "plugin simulate SCENARIO --retry-plugin NONE"),
-        ("plugin simulate against", "plugin simulate SCENARIO --retry-plugin WASM --against NONE"),
+        ("simulate scenarios", "simulate NONE"),
+        ("simulate plugin", "simulate SCENARIO --plugin NONE"),
+        ("simulate retry_plugin", "simulate SCENARIO --retry-plugin NONE"),
+        ("simulate against", "simulate SCENARIO --retry-plugin WASM --against NONE"),
         ("plugin bench file", "plugin bench NONE"),
         ("plugin dev project", "plugin dev NONE"),
         ("plugin push file", "plugin push p NONE"),
@@ -340,7 +345,7 @@ mod tests {
         "dev dir",
         "backup to",
         "plugin build output",
-        "plugin simulate picture",
+        "simulate picture",
         "plugin faults save",
         "bench dir",
         "manual dir",

@@ -9,8 +9,8 @@ use super::{
     output::{self, OutputStyle},
     pages,
     preview::Previewed,
+    queue_simulation,
     safe::line,
-    simulate,
     types::{self, Configure, Name, Put},
 };
 use tidegate_api::{HeldJobs, QueueExplanation, QueueView, WorkerStatus};
@@ -28,7 +28,7 @@ pub enum Command {
     /// Show the last hour or day of a queue: jobs in and out, delays, depth.
     History(history::Show),
     /// Run the recorded last hour of a queue again, as it is configured and with a change.
-    Simulate(Box<simulate::Args>),
+    Simulate(Box<queue_simulation::Args>),
     /// Create a queue, or replace all its settings.
     Put(Previewed<Put>),
     /// Change some of a queue's settings.
@@ -71,7 +71,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
         Command::Get(Name { name }) => {
             (client.get(&["queues", &name]).send().await?, ShownQueue::Whole)
         }
-        Command::Simulate(args) => return simulate::run(*args, &client, ctx).await,
+        Command::Simulate(args) => return queue_simulation::run(*args, &client, ctx).await,
         Command::Put(args) => match types::put(&args, (&client, "queues"), ctx).await? {
             Some(answer) => (answer, ShownQueue::Row),
             None => return Ok(ExitCode::Ok),

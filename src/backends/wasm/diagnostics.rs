@@ -190,6 +190,13 @@ impl Diagnostics {
         self.plugins.lock().get(plugin).and_then(|seen| seen.live.last)
     }
 
+    pub(super) fn log_after(&self, plugin: &PluginName, number: u64) -> Vec<LogLine> {
+        let plugins = self.plugins.lock();
+        let Some(seen) = plugins.get(plugin) else { return Vec::new() };
+        let new = seen.log.iter().rev().take_while(|line| line.number > number).count();
+        seen.log.range(seen.log.len() - new..).cloned().collect()
+    }
+
     pub(super) fn forget(&self, plugin: &PluginName) {
         self.plugins.lock().remove(plugin);
         self.series.forget(plugin);

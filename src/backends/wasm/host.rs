@@ -16,7 +16,7 @@ use super::{
     lower,
 };
 use crate::wasm::{
-    diagnostics::{CompletedCall, Diagnostics, PluginDiagnostics},
+    diagnostics::{CompletedCall, Diagnostics, LogLine, PluginDiagnostics},
     module_cache::ModuleCache,
     runtime::{Loaded, Runtime},
 };
@@ -93,6 +93,11 @@ impl PluginHost {
     /// The usage of a plugin's latest call: a cheap part of [`PluginHost::seen`].
     pub fn last(&self, plugin: &PluginName) -> Option<Usage> {
         self.inner.diagnostics.last(plugin)
+    }
+
+    /// The lines of a plugin's log after the one of this number, oldest first.
+    pub fn log_after(&self, plugin: &PluginName, number: u64) -> Vec<LogLine> {
+        self.inner.diagnostics.log_after(plugin, number)
     }
 
     /// Removes the diagnostics of a removed plugin.

@@ -13,10 +13,11 @@ use std::{
 
 use anyhow::bail;
 
-use super::{Named, build, differences, push, simulate, test};
+use super::{Named, build, differences, push, test};
 use crate::cli::{
     Context, ExitCode, UsageError,
     context::{pause, print_error},
+    simulate,
 };
 use tidegate_api::ShadowView;
 use tidegate_core::queue::plugin::Role;

@@ -1,6 +1,6 @@
 //! `tidegate plugin`: throttlers and retry strategies, from a new project to a live version.
 //!
-//! `new`, `build`, `dev`, `check`, `test`, `bench` and `simulate` work on the author's machine and need no
+//! `new`, `build`, `dev`, `check`, `test` and `bench` work on the author's machine and need no
 //! server. They run the component within the bounds of a server ([`local`]). The others are thin
 //! clients of the HTTP API.
 
@@ -12,11 +12,10 @@ mod dev;
 mod differences;
 mod faults;
 mod list;
-mod local;
+pub(super) mod local;
 mod logs;
 mod new;
 mod push;
-mod simulate;
 mod templates;
 mod test;
 #[cfg(test)]
@@ -24,7 +23,7 @@ mod tests;
 mod trace;
 mod versions;
 
-use std::path::Path;
+use std::{ffi::OsString, path::Path};
 
 use anyhow::bail;
 use clap::Subcommand;
@@ -49,10 +48,14 @@ pub enum Command {
     Test(test::Args),
     /// Measure fuel, time and memory of calls at several sizes.
     Bench(bench::Args),
-    /// Simulate a queue under virtual time: a table, and a picture of what ran when; also two
-    /// versions side by side.
-    Simulate(simulate::Args),
-    /// Write the history of a live queue as a scenario for `simulate`.
+    /// Refused: it is a command of its own.
+    #[command(hide = true, disable_help_flag = true)]
+    Simulate {
+        /// The options of that command.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<OsString>,
+    },
+    /// Write the history of a live queue as a scenario for `tidegate simulate`.
     Trace(trace::Args),
     /// Push a component to the server, as a plugin's next version.
     Push(push::Args),
@@ -68,6 +71,8 @@ pub enum Command {
     Rollback(versions::RollbackArgs),
     /// Call a version for comparison with the live one, or stop that.
     Shadow(versions::ShadowArgs),
+    /// Remove old versions; the live, shadow and previous versions stay.
+    Prune(versions::PruneArgs),
     /// Show decisions of the shadow version that differ from the live version's.
     Differences(Named),
     /// Show what a plugin logged.
@@ -98,7 +103,10 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
         Command::Check(args) => check::run(args, ctx).await,
         Command::Test(args) => test::run(args, ctx).await,
         Command::Bench(args) => bench::run(args, ctx).await,
-        Command::Simulate(args) => Box::pin(simulate::run(args, ctx)).await,
+        Command::Simulate { .. } => {
+            let message = "use `tidegate simulate`, which has the same options";
+            Err(UsageError(message.to_owned()).into())
+        }
         Command::Trace(args) => trace::run(args, ctx).await,
         Command::Push(args) => push::run(args, ctx).await,
         Command::List => list::list(ctx).await,
@@ -107,6 +115,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
         Command::Promote(args) => versions::promote(args, ctx).await,
         Command::Rollback(args) => versions::rollback(args, ctx).await,
         Command::Shadow(args) => versions::shadow(args, ctx).await,
+        Command::Prune(args) => versions::prune(args, ctx).await,
         Command::Differences(named) => differences::run(&named, ctx).await,
         Command::Logs(args) => logs::run(args, ctx).await,
         Command::Faults(args) => faults::run(args, ctx).await,
@@ -115,7 +124,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
 }
 
 /// Reads the component in `file`, which has at most the size that a server takes.
-async fn component(file: &Path) -> anyhow::Result<Vec<u8>> {
+pub(super) async fn component(file: &Path) -> anyhow::Result<Vec<u8>> {
     let unreadable = |error| UsageError(format!("{} cannot be read: {error}", file.display()));
     let mut wasm = Vec::new();
     let opened = tokio::fs::File::open(file).await.map_err(unreadable)?;

@@ -13,7 +13,7 @@ use tidegate_engine::simulate::trace::{Live, LiveJob};
     A job that has run does not keep its due time: the trace uses the time of its enqueue.\n\n\
     Example:\n  \
     tidegate plugin trace mail --since -1h > mail.json\n  \
-    tidegate plugin simulate mail.json --plugin mine.wasm --picture mail.svg"
+    tidegate simulate mail.json --plugin mine.wasm --picture mail.svg"
 )]
 pub struct Args {
     /// The queue.

@@ -1,10 +1,10 @@
-//! `tidegate plugin versions`, `promote`, `rollback`, `shadow` and `delete`: the live version and
-//! its shadow.
+//! `tidegate plugin versions`, `promote`, `rollback`, `shadow`, `prune` and `delete`: the live
+//! version, its shadow, and those that nothing needs.
 
 use std::str::FromStr;
 
 use serde_json::{Value, json};
-use tidegate_api::{PluginView, VersionView};
+use tidegate_api::{PluginView, PrunedView, VersionView};
 
 use super::{Named, faults::word};
 use crate::cli::{
@@ -42,6 +42,25 @@ pub struct ShadowArgs {
     /// The version to call for comparison with the live one, or `off`.
     #[arg(value_name = "VERSION|off")]
     version: Shadow,
+}
+
+/// The options of `tidegate plugin prune`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "The live version, the shadow version and the one that `rollback` would return to \
+    are kept, too. A removed version can be pushed again, under a new number.\n\n\
+    Example:\n  \
+    tidegate plugin prune region-share --keep 3 --dry-run"
+)]
+pub struct PruneArgs {
+    #[command(flatten)]
+    name: Named,
+    /// The latest versions to keep, 1 to 50.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=50))]
+    keep: u32,
+    /// Show what would be removed, and change nothing.
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// The choice of a shadow version.
@@ -182,6 +201,35 @@ pub async fn shadow(args: ShadowArgs, ctx: &Context) -> anyhow::Result<ExitCode>
     Ok(ExitCode::Ok)
 }
 
+/// Removes old versions.
+///
+/// # Errors
+///
+/// The server is unreachable or does not know the plugin.
+pub async fn prune(args: PruneArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let client = ctx.client()?;
+    let name = args.name.name.as_str();
+    let mut request = client.post(&["plugins", name, "prune"]).json(&json!({"keep": args.keep}));
+    if args.dry_run {
+        request = request.query("dry_run", "true");
+    }
+    let answer = request.send().await?;
+    if ctx.json() {
+        ctx.print_body(&answer.body)?;
+        return Ok(ExitCode::Ok);
+    }
+    let PrunedView { removed, kept } = answer.read()?;
+    let verb = if args.dry_run { "would be removed" } else { "removed" };
+    let removed = if removed.is_empty() { "none".to_owned() } else { listed(&removed) };
+    ctx.print(format_args!("versions {verb}: {removed}; kept: {}", listed(&kept)))?;
+    Ok(ExitCode::Ok)
+}
+
+/// Numbers in a line.
+fn listed(numbers: &[u32]) -> String {
+    numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+}
+
 /// Deletes a plugin.
 ///
 /// # Errors
@@ -262,6 +310,27 @@ mod tests {
         let server = FakeServer::answering(|_| (200, sample::plugin(json!({"live": 2})))).await;
         assert_eq!(server.run(&["plugin", "promote", "share"]).await.0, ExitCode::Usage);
         assert_eq!(server.seen().len(), 1, "nothing is changed");
+    }
+
+    #[tokio::test]
+    async fn a_prune_shows_what_it_removed() {
+        let server = FakeServer::answering(|seen| {
+            let is_small = seen.path.contains("small");
+            let removed = if is_small { json!([]) } else { json!([1, 2]) };
+            (200, json!({"removed": removed, "kept": [3, 4]}))
+        })
+        .await;
+        let (code, out) = server.run(&["plugin", "prune", "share", "--keep", "2"]).await;
+        assert_eq!((code, out.as_str()), (ExitCode::Ok, "versions removed: 1, 2; kept: 3, 4\n"));
+        let (_, out) = server.run(&["plugin", "prune", "small", "--dry-run"]).await;
+        assert_eq!(out, "versions would be removed: none; kept: 3, 4\n");
+        let seen = server.seen();
+        assert_eq!(
+            (seen[0].line().as_str(), &seen[0].body),
+            ("POST /v1/plugins/share/prune", &json!({"keep": 2}))
+        );
+        assert_eq!(seen[1].path, "/v1/plugins/small/prune?dry_run=true");
+        assert_eq!(seen[1].body, json!({"keep": 5}));
     }
 
     #[test]

@@ -177,6 +177,19 @@ impl PluginItem {
         self.shadow = self.shadow.filter(|shadow| *shadow != number);
     }
 
+    /// Removes all versions but the live one, the shadow, the one that a rollback would return to,
+    /// and the latest `keep` (at least 1, so that no number is used twice). Returns the removed
+    /// numbers in order.
+    pub fn prune(&mut self, keep: usize) -> Vec<u32> {
+        let named = [Some(self.live), self.shadow, self.previous()];
+        let old = self.versions.len().saturating_sub(keep.max(1));
+        let old = self.versions[..old].iter().map(|version| version.number);
+        let removed: Vec<u32> = old.filter(|number| !named.contains(&Some(*number))).collect();
+        self.versions.retain(|version| !removed.contains(&version.number));
+        self.was_live.retain(|was| !removed.contains(was));
+        removed
+    }
+
     /// Removes the oldest version that is not needed, and returns whether there was one.
     ///
     /// The version that a rollback would return to is removed only if there is no other.

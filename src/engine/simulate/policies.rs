@@ -31,8 +31,48 @@ const MAX_REASONS: usize = 200;
 /// The reason that replaces further ones.
 const OTHER_REASONS: &str = "(other reasons)";
 
-/// Returns the resources of the last call of a plugin, if the host measures them.
-pub type Meter = Arc<dyn Fn(&Plugin) -> Option<Usage> + Send + Sync>;
+/// Most lines of a plugin's log that the report of a simulation keeps.
+pub const MAX_LOG_LINES: usize = 200;
+/// Most bytes of these lines.
+const MAX_LOG_BYTES: usize = 64 << 10;
+/// Most lines of the log of the call with the first fault.
+const MAX_FAULT_LINES: usize = 20;
+
+/// Returns what the host knows of the last call of a plugin, if it measures calls.
+pub type Meter = Arc<dyn Fn(&Plugin) -> Option<Measured> + Send + Sync>;
+
+/// The last call of a plugin.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    /// The resources that it used.
+    pub usage: Usage,
+    /// What the plugin logged since the call before: levels and texts.
+    pub log: Vec<(&'static str, String)>,
+}
+
+/// A line of a plugin's log.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LoggedLine {
+    /// When the plugin was called, from the start.
+    pub at_seconds: f64,
+    /// `debug`, `info`, `warn` or `error`.
+    pub level: &'static str,
+    /// The text.
+    pub message: String,
+}
+
+/// The first call of a plugin without an answer that counts.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FirstFault {
+    /// When it was made, from the start.
+    pub at_seconds: f64,
+    /// The kind of the fault.
+    pub kind: String,
+    /// The message of the fault.
+    pub message: String,
+    /// What the plugin logged in this call: the last 20 lines.
+    pub log: Vec<LoggedLine>,
+}
 
 /// The plugins of a simulation.
 #[derive(Clone)]
@@ -73,9 +113,14 @@ pub struct Calls {
     pub calls: u64,
     /// The number of calls without an answer, by the kind of fault.
     pub faults: BTreeMap<String, u64>,
-    /// The message of the first fault.
+    /// The first fault.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub first_fault: Option<String>,
+    pub first_fault: Option<FirstFault>,
+    /// The number of lines that the plugin logged.
+    pub logged: u64,
+    /// The first of these lines, at most 200 lines or 64 KiB.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub log: Vec<LoggedLine>,
     /// Fuel of a call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fuel: Option<Spread>,
@@ -89,9 +134,28 @@ pub struct Calls {
 }
 
 impl Calls {
-    fn fail(&mut self, fault: &Fault) {
-        *self.faults.entry(fault.kind.as_str().to_owned()).or_default() += 1;
-        self.first_fault.get_or_insert_with(|| fault.message.clone());
+    fn fail(&mut self, fault: &Fault, at_seconds: f64, log: Vec<LoggedLine>) {
+        let kind = fault.kind.as_str().to_owned();
+        *self.faults.entry(kind.clone()).or_default() += 1;
+        self.first_fault.get_or_insert_with(|| FirstFault {
+            at_seconds,
+            kind,
+            message: fault.message.clone(),
+            log,
+        });
+    }
+
+    fn add_log(&mut self, lines: Vec<LoggedLine>) {
+        self.logged += lines.len() as u64;
+        let mut bytes: usize = self.log.iter().map(|line| line.message.len()).sum();
+        for line in lines {
+            bytes += line.message.len();
+            // Once a line is left out, so are the later ones.
+            if self.log.len() >= MAX_LOG_LINES || bytes > MAX_LOG_BYTES {
+                break;
+            }
+            self.log.push(line);
+        }
     }
 }
 
@@ -197,6 +261,8 @@ impl SeenDecisions {
 pub(super) struct ObservedPolicy {
     pub policy: Arc<dyn Policy>,
     pub meter: Option<Meter>,
+    /// The start of the simulation.
+    pub start: Timestamp,
     pub seen: Arc<Mutex<SeenDecisions>>,
 }
 
@@ -204,21 +270,34 @@ impl ObservedPolicy {
     fn observe<T>(
         &self,
         plugin: &Plugin,
+        now: Timestamp,
         tally: impl FnOnce(&mut SeenDecisions) -> &mut Tally,
         answer: &Result<T, Fault>,
     ) {
-        let usage = self.meter.as_ref().and_then(|meter| meter(plugin));
+        let measured = self.meter.as_ref().and_then(|meter| meter(plugin));
+        let at_seconds = self.seconds(now);
         let mut seen = self.seen.lock();
         let tally = tally(&mut seen);
         tally.calls.calls += 1;
-        if let Err(fault) = answer {
-            tally.calls.fail(fault);
-        }
-        if let Some(Usage { fuel, took, memory_bytes, .. }) = usage {
+        let mut log = Vec::new();
+        if let Some(Measured { usage, log: lines }) = measured {
+            let Usage { fuel, took, memory_bytes, .. } = usage;
             tally.fuel.extend(fuel);
             tally.memory.push(memory_bytes);
             tally.took.push(took.as_micros() as u64);
+            let line = |(level, message)| LoggedLine { at_seconds, level, message };
+            log.extend(lines.into_iter().map(line));
         }
+        if let Err(fault) = answer {
+            let skipped = log.len().saturating_sub(MAX_FAULT_LINES);
+            tally.calls.fail(fault, at_seconds, log[skipped..].to_vec());
+        }
+        tally.calls.add_log(log);
+    }
+
+    /// The time from the start to `now`.
+    fn seconds(&self, now: Timestamp) -> f64 {
+        now.since(self.start).as_secs_f64()
     }
 }
 
@@ -231,7 +310,7 @@ impl Policy for ObservedPolicy {
         purpose: Purpose,
     ) -> Result<ThrottleAnswer, Fault> {
         let answer = self.policy.throttle(plugin, Arc::clone(&call), purpose).await;
-        self.observe(plugin, |seen| &mut seen.throttler, &answer);
+        self.observe(plugin, call.now, |seen| &mut seen.throttler, &answer);
         let mut seen = self.seen.lock();
         // Many candidates of a call have one reason.
         let mut reasons: Vec<(&str, u32)> = Vec::new();
@@ -268,7 +347,7 @@ impl Policy for ObservedPolicy {
         purpose: Purpose,
     ) -> Result<RetryAnswer, Fault> {
         let answer = self.policy.retry(plugin, Arc::clone(&call), purpose).await;
-        self.observe(plugin, |seen| &mut seen.retry, &answer);
+        self.observe(plugin, call.now, |seen| &mut seen.retry, &answer);
         if let Ok(answer) = &answer {
             let (what, reason) = match answer {
                 RetryAnswer::Retry(plan) => (PluginDecision::Retry(plan.at), ""),
@@ -294,11 +373,11 @@ impl Policy for ObservedPolicy {
 
     fn report_fault(&self, plugin: &Plugin, call: &Call, fault: &Fault) {
         let mut seen = self.seen.lock();
-        let tally = match call {
-            Call::Throttle(_) => &mut seen.throttler,
-            Call::Retry(_) => &mut seen.retry,
+        let (tally, now) = match call {
+            Call::Throttle(call) => (&mut seen.throttler, call.now),
+            Call::Retry(call) => (&mut seen.retry, call.now),
         };
-        tally.calls.fail(fault);
+        tally.calls.fail(fault, self.seconds(now), Vec::new());
         self.policy.report_fault(plugin, call, fault);
     }
 }

@@ -241,7 +241,7 @@ async fn simulate(
         return embedded::simulate(&api, accept, &name, &body).await;
     }
     let _ = (&api, accept, &name, &body);
-    let detail = "a function is too small for simulations: use `tidegate plugin simulate` with a \
+    let detail = "a function is too small for simulations: use `tidegate simulate` with a \
                   trace of the queue";
     Err(Problem::new(ErrorCode::SimulationsNotSupported, detail))
 }

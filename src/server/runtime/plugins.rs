@@ -152,6 +152,21 @@ impl Server {
         self.inner.engine.shadow_plugin(name, number).await
     }
 
+    /// Removes the old versions of a plugin, or with `write` off returns which ones it would
+    /// remove.
+    ///
+    /// # Errors
+    ///
+    /// As for [`tidegate_engine::Engine::prune_plugin`].
+    pub async fn prune_plugin(
+        &self,
+        name: &PluginName,
+        keep: usize,
+        write: bool,
+    ) -> Result<(PluginItem, Vec<u32>), Error> {
+        self.inner.engine.prune_plugin(name, keep, write).await
+    }
+
     /// Removes a plugin with all its versions.
     ///
     /// # Errors

@@ -342,7 +342,7 @@ fn a_new_python_retry_strategy_builds_and_its_cases_hold() {
 #[tokio::test]
 #[ignore = "needs Python, and fetches its tool; cargo xtask check --full runs it"]
 async fn a_python_throttler_by_the_readme_acts_as_simulated() {
-    governs_as_the_readme_says("python", &["plugin check", "plugin simulate", "plugin bench"])
+    governs_as_the_readme_says("python", &["plugin check", "tidegate simulate", "plugin bench"])
         .await;
 }
 

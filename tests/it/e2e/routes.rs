@@ -401,6 +401,9 @@ impl Tour<'_> {
         let back = self.api.send(M::GET, &path, &[("accept", self.media)], "").await;
         assert_eq!((back.status, back.header("content-type")), (200, Some("application/wasm")));
         self.seen.insert(format!("get {component}"));
+        let pruned =
+            self.ask(M::POST, "/v1/plugins/{plugin}/prune", &[name], json!({"keep": 1}), 200).await;
+        assert_eq!(pruned, json!({"removed": [], "kept": [1, 2]}));
         self.ask(M::DELETE, one, &[name], none, 204).await;
     }
 

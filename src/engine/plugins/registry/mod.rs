@@ -141,6 +141,34 @@ impl Engine {
         .await
     }
 
+    /// Removes the old versions of a plugin, as [`PluginItem::prune`] does. Returns the plugin
+    /// after it, and the removed numbers. Only with `write` it is stored.
+    ///
+    /// # Errors
+    ///
+    /// 404 `plugin_not_found`; 400 if `keep` is 0.
+    pub async fn prune_plugin(
+        &self,
+        name: &PluginName,
+        keep: usize,
+        write: bool,
+    ) -> Result<(PluginItem, Vec<u32>), Error> {
+        if keep == 0 {
+            return Err(Error::invalid("keep", "must be at least 1"));
+        }
+        for _ in 0..MAX_CONFLICT_RETRIES {
+            let mut pruned = (**item(&*self.catalog().await?, name)?).clone();
+            let removed = pruned.prune(keep);
+            if !write || removed.is_empty() {
+                return Ok((pruned, removed));
+            }
+            if let Some(pruned) = self.set_plugin(name, pruned).await? {
+                return Ok((pruned, removed));
+            }
+        }
+        Err(contended(name.as_str()))
+    }
+
     /// Removes a plugin with all its versions.
     ///
     /// # Errors

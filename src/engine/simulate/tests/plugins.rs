@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use super::{run, shared_queue, shares, throttled, unmet, version, with};
 use crate::{
-    simulate::{Plugins, report::Over},
+    simulate::{Plugins, policies::Measured, report::Over},
     testkit::FnPolicy,
 };
 use tidegate_core::port::policy::{
-    Action, Decision, Fault, FaultKind, RetryAnswer, RetryPlan, ThrottleAnswer,
+    Action, Decision, Fault, FaultKind, Plugin, RetryAnswer, RetryPlan, ThrottleAnswer,
 };
 
 #[tokio::test]
@@ -81,7 +81,51 @@ async fn throttler_faults_are_counted_and_the_queue_continues() {
     let report = with(&json!({"arrivals": [{"type": "t", "count": 3}]}), &plugins).await.report;
     assert_eq!(report.over, Over::Done);
     assert_eq!(report.calls["throttler"].faults, [("trapped".to_owned(), 1)].into());
-    assert_eq!(report.calls["throttler"].first_fault.as_deref(), Some("it panicked"));
+    let first = report.calls["throttler"].first_fault.as_ref().unwrap();
+    assert_eq!((first.kind.as_str(), first.message.as_str()), ("trapped", "it panicked"));
+}
+
+#[tokio::test]
+async fn the_report_has_the_first_fault_with_its_log() {
+    let calls = Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let policy = FnPolicy::default().throttling(move |_, call| {
+        // The second call fails, and a later one too.
+        if [1, 3].contains(&calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
+            return Err(Fault { kind: FaultKind::Rejected, message: "state k: full".into() });
+        }
+        let hold = Decision { action: Action::Hold(None), reason: None };
+        let run = Decision { action: Action::Run, reason: None };
+        let first = std::iter::once(run).chain(std::iter::repeat(hold));
+        let decisions = first.take(call.candidates.len()).collect();
+        Ok(ThrottleAnswer { decisions, more: false, state: None })
+    });
+    let logged = std::sync::atomic::AtomicU32::new(0);
+    let meter = Arc::new(move |_: &Plugin| {
+        let call = logged.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let log = vec![("info", format!("call {call}")); if call == 1 { 30 } else { 100 }];
+        Some(Measured { log, ..Measured::default() })
+    });
+    let plugins =
+        Plugins { policy: Arc::new(policy), meter: Some(meter), ..throttled(|_| Vec::new()) };
+    let json = json!({
+        "tick_seconds": 1,
+        "arrivals": [{"type": "t", "count": 4, "every_seconds": 10}],
+        "service": [{"seconds": 1}],
+    });
+    let report = with(&json, &plugins).await.report;
+    let of = &report.calls["throttler"];
+    let first = of.first_fault.as_ref().unwrap();
+    assert_eq!((first.kind.as_str(), first.message.as_str()), ("rejected", "state k: full"));
+    assert!((first.at_seconds - 10.0).abs() < 1.5, "{first:?}");
+    assert_eq!(first.log.len(), 20);
+    assert!(first.log.iter().all(|line| line.message == "call 1"), "{first:?}");
+    assert_eq!(of.logged, 30 + 100 * (of.calls - 1));
+    assert_eq!(of.log.len(), 200, "the rest is only counted");
+    let at: Vec<f64> = of.log.iter().map(|line| line.at_seconds).collect();
+    assert!(
+        at.is_sorted() && at[100..130].iter().all(|at| at.total_cmp(&first.at_seconds).is_eq()),
+        "{at:?}"
+    );
 }
 
 #[tokio::test]

@@ -160,6 +160,7 @@ fn ports(
     let policy = ObservedPolicy {
         policy: Arc::clone(&plugins.policy),
         meter: plugins.meter.clone(),
+        start: scenario.start,
         seen: Arc::clone(seen),
     };
     Ports {

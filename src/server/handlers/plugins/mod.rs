@@ -12,7 +12,10 @@ use axum::{
     response::IntoResponse,
 };
 use bytes::Bytes;
-use tidegate_api::{PluginPage, PluginView, RollbackBody, ShadowBody, VersionPage, VersionView};
+use tidegate_api::{
+    PluginPage, PluginView, PruneBody, PrunedView, RollbackBody, ShadowBody, VersionPage,
+    VersionView,
+};
 use tidegate_core::error_code::ErrorCode;
 
 use super::{
@@ -26,8 +29,11 @@ use super::{
 };
 use crate::runtime::CannotPush;
 use tidegate_backends::wasm::COMPONENT_BYTES;
-use tidegate_core::job::PluginName;
+use tidegate_core::{job::PluginName, queue::plugin::MAX_VERSIONS};
 use tidegate_engine::plugins::registry::Stage;
+
+/// The latest versions that a prune keeps.
+const DEFAULT_KEPT_VERSIONS: u32 = 5;
 
 /// A component, as a request's body.
 struct Component(Bytes);
@@ -286,6 +292,46 @@ async fn rollback(
     shown(&api, accept, &name, &item).await
 }
 
+/// Remove old versions.
+///
+/// Kept are the live version, the shadow version, the one that a rollback would return to, and the
+/// latest `keep`.
+#[utoipa::path(
+    post, path = "/v1/plugins/{plugin}/prune", operation_id = "prune_plugin", tag = "plugins",
+    request_body = PruneBody,
+    params(
+        ("plugin" = String, Path, description = "The plugin's name"),
+        (
+            "dry_run" = Option<bool>, Query,
+            description = "Change nothing, and return what would be removed (default false)",
+        ),
+    ),
+    responses(
+        (status = 200, description = "The removed and the kept versions", body = PrunedView),
+        (status = 404, description = "`plugin_not_found`"),
+    ),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])),
+)]
+async fn prune(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Admin>,
+    Name(name): Name<PluginName>,
+    mut params: Params,
+    body: Body,
+) -> HandlerResult {
+    let dry_run = params.one("dry_run")?.unwrap_or(false);
+    params.done()?;
+    let PruneBody { keep } = body.read_or_default()?;
+    let keep = keep.unwrap_or(DEFAULT_KEPT_VERSIONS);
+    if !(1..=MAX_VERSIONS as u32).contains(&keep) {
+        return Err(Problem::invalid("keep", format_args!("must be 1 to {MAX_VERSIONS}")));
+    }
+    let (item, removed) = api.server.prune_plugin(&name, keep as usize, !dry_run).await?;
+    let kept = item.versions.iter().map(|version| version.number).collect();
+    Ok(accept.ok(PrunedView { removed, kept }).into_response())
+}
+
 /// Set the shadow version. It is called for comparison with the live version, and decides nothing.
 #[utoipa::path(
     put, path = "/v1/plugins/{plugin}/shadow", operation_id = "put_plugin_shadow", tag = "plugins",
@@ -332,6 +378,6 @@ async fn no_shadow(
 
 /// The routes of plugins.
 pub fn routes() -> Routes {
-    routes!(list, put, get, delete, versions, component, rollback, shadow, no_shadow)
+    routes!(list, put, get, delete, versions, component, rollback, prune, shadow, no_shadow)
         .merge(calls::routes())
 }

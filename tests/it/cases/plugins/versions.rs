@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use object_store::ObjectStoreExt;
-use tidegate_core::queue::plugin::{Description, MAX_ITEM_BYTES, MAX_VERSIONS};
+use tidegate_core::queue::plugin::{Description, MAX_ITEM_BYTES, MAX_VERSIONS, PluginItem};
 use tidegate_engine::{
     plugins::registry::{NewCode, NewVersion, Stage},
     testkit::builders::name,
@@ -89,6 +89,38 @@ async fn the_oldest_versions_go_but_not_the_live_one() {
             (item.versions.len(), item.live, item.versions[0].number, item.versions[1].number),
             (MAX_VERSIONS, 1, 1, 4)
         );
+    }
+}
+
+#[tokio::test]
+async fn a_prune_keeps_what_is_live_shadowed_or_returned_to() {
+    for harness in every_store() {
+        let guard = name("guard");
+        for wasm in ["v1", "v2", "v3", "v4", "v5", "v6"] {
+            harness.push("guard", wasm, says(), None).await.unwrap();
+        }
+        // Live is 4, and a rollback returns to 3.
+        harness.engine.rollback_plugin(&guard, Some(4)).await.unwrap();
+        harness.engine.shadow_plugin(&guard, Some(1)).await.unwrap();
+        let numbers = |item: &PluginItem| -> Vec<u32> {
+            item.versions.iter().map(|version| version.number).collect()
+        };
+        let before = harness.engine.plugin(&guard).await.unwrap();
+        let (dry, removed) = harness.engine.prune_plugin(&guard, 1, false).await.unwrap();
+        assert_eq!((removed.as_slice(), numbers(&dry)), (&[2, 5][..], vec![1, 3, 4, 6]));
+        assert_eq!(harness.engine.plugin(&guard).await.unwrap(), before, "it was a dry run");
+        assert!(harness.engine.prune_plugin(&guard, 9, true).await.unwrap().1.is_empty());
+        let (item, removed) = harness.engine.prune_plugin(&guard, 1, true).await.unwrap();
+        assert_eq!((removed.as_slice(), numbers(&item)), (&[2, 5][..], vec![1, 3, 4, 6]));
+        assert_eq!(harness.engine.plugin(&guard).await.unwrap().versions, item.versions);
+        assert_eq!((item.live, item.shadow, item.previous()), (4, Some(1), Some(3)));
+        assert_eq!(item.was_live, [1, 3], "version 2 is no longer one to return to");
+        // The number of the latest version is not used again.
+        harness.push("guard", "v2", says(), None).await.unwrap();
+        assert_eq!(harness.engine.plugin(&guard).await.unwrap().live, 7);
+        assert_eq!(blame(harness.engine.prune_plugin(&guard, 0, true).await).0, "keep");
+        let missing = harness.engine.prune_plugin(&name("missing"), 1, true).await;
+        assert_eq!(blame(missing).0, "plugin_not_found");
     }
 }
 

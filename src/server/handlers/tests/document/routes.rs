@@ -34,7 +34,7 @@ fn every_route_is_documented() {
         post /v1/jobs/{type}/{id}/replay, get /v1/jobs/{type}/{id}/result, post /v1/leases, get /v1/operations/{id}, get /v1/overview, get /v1/plugins,
         delete /v1/plugins/{plugin}, get /v1/plugins/{plugin}, put /v1/plugins/{plugin},
         get /v1/plugins/{plugin}/differences, get /v1/plugins/{plugin}/faults,
-        get /v1/plugins/{plugin}/logs, post /v1/plugins/{plugin}/rollback,
+        get /v1/plugins/{plugin}/logs, post /v1/plugins/{plugin}/prune, post /v1/plugins/{plugin}/rollback,
         delete /v1/plugins/{plugin}/shadow, put /v1/plugins/{plugin}/shadow,
         get /v1/plugins/{plugin}/versions, get /v1/plugins/{plugin}/versions/{number}/component,
         get /v1/queues, delete /v1/queues/{queue}, get /v1/queues/{queue}, patch /v1/queues/{queue},

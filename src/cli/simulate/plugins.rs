@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use anyhow::Context as _;
 use object_store::memory::InMemory;
+use parking_lot::Mutex;
 use serde_json::Value as Json;
 
 use crate::cli::{
@@ -21,7 +22,7 @@ use tidegate_core::{
 };
 use tidegate_engine::{
     plugins::registry::{NewCode, NewVersion},
-    simulate::{Plugins, Scenario},
+    simulate::{Plugins, Scenario, policies::Measured},
 };
 
 /// The name of the throttler in a scenario that does not name it.
@@ -59,7 +60,17 @@ pub(super) async fn plugins(
         }
     };
     let metered = Arc::clone(&host);
-    let meter = Arc::new(move |plugin: &Plugin| metered.last(&plugin.name));
+    // The number of the last line that was read of each plugin's log.
+    let logged = Mutex::new(BTreeMap::<PluginName, u64>::new());
+    let meter = Arc::new(move |plugin: &Plugin| {
+        let usage = metered.last(&plugin.name)?;
+        let mut logged = logged.lock();
+        let last = logged.entry(plugin.name.clone()).or_default();
+        let lines = metered.log_after(&plugin.name, *last);
+        *last = lines.last().map_or(*last, |line| line.number);
+        let log = lines.into_iter().map(|line| (line.level.as_str(), line.text)).collect();
+        Some(Measured { usage, log })
+    });
     let strategies = BTreeMap::new();
     Ok(Plugins { policy: host, objects, throttler, retry, strategies, meter: Some(meter) })
 }

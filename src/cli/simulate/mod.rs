@@ -1,7 +1,7 @@
-//! `tidegate plugin simulate`: a queue under virtual time, to test a throttler before a live queue
-//! uses it.
+//! `tidegate simulate`: a queue under virtual time, to test limits, a throttler or a retry strategy
+//! before a live queue uses them.
 //!
-//! It needs no server: this process compiles the component and runs the engine.
+//! It needs no server: this process runs the engine, and compiles the components, if there are any.
 
 mod plugins;
 mod table;
@@ -17,28 +17,32 @@ use plugins::Given;
 use tidegate_core::job::retry::Retry;
 use tidegate_engine::simulate::{
     self, Agreement, By, Difference, GoesOn, Plugins, Scenario, Simulation, SimulationReport,
-    picture, scenario::Outcomes,
+    picture, policies::MAX_LOG_LINES, scenario::Outcomes,
 };
 
-/// The options of `tidegate plugin simulate`.
+/// The options of `tidegate simulate`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "A scenario is JSON: the queue, its job types, arrivals, durations and \
 expectations. docs/simulate.md describes every field. A trace of a live queue (`tidegate plugin \
 trace`) is a scenario, too.
 
 The table shows for each value of --by: the jobs and their outcomes, the wait from due time \
-to first attempt, the maximum and mean running weight, and its share of the limit.
+to first attempt, the maximum and mean running weight, and its share of the limit. Below it are \
+the first fault of a plugin, and what the plugin logged.
 
 Examples:
-  tidegate plugin simulate day.json --plugin region-share.wasm --picture day.svg
-  tidegate plugin simulate day.json --plugin old.wasm --against new.wasm --by region
-  tidegate plugin simulate trace.json --plugin mine.wasm --limit 100 --limit east=40 \
+  tidegate simulate day.json --by region --picture day.svg
+  tidegate simulate day.json --plugin region-share.wasm
+  tidegate simulate day.json --plugin old.wasm --against new.wasm --by region
+  tidegate simulate trace.json --plugin mine.wasm --limit 100 --limit east=40 \
 --by region --picture trace.svg
+  tidegate simulate scenarios/*.json --plugin mine.wasm
 
 Exit code 1: an expectation was not met.")]
 pub struct Args {
-    /// The scenario or trace, JSON; `-` reads standard input.
-    scenario: PathBuf,
+    /// The scenarios or traces, JSON; `-` reads standard input.
+    #[arg(required = true, value_name = "SCENARIO")]
+    scenarios: Vec<PathBuf>,
     /// The queue's throttler.
     #[arg(long, value_name = "FILE.wasm")]
     plugin: Option<PathBuf>,
@@ -65,9 +69,17 @@ pub struct Args {
     /// queue].
     #[arg(long, value_name = "NAME")]
     by: Option<String>,
-    /// The file for the picture; its name ends in .svg.
+    /// The file for the picture of the only scenario; its name ends in .svg.
     #[arg(long, value_name = "OUT.svg")]
     picture: Option<PathBuf>,
+    /// The maximum number of lines of a plugin's log to show (0 to 200).
+    #[arg(
+        long,
+        value_name = "LINES",
+        default_value_t = LOG_LINES,
+        value_parser = clap::value_parser!(u16).range(..=MAX_LOG_LINES as i64),
+    )]
+    log: u16,
     /// How the attempts of a trace end: `job`, each job's as in the trace; `time`, as that of its
     /// type that started last before, so that an outage stays at its time [default: the
     /// scenario's].
@@ -78,15 +90,14 @@ pub struct Args {
     seed: Option<u64>,
 }
 
+/// The lines of a plugin's log that are shown without `--log`.
+const LOG_LINES: u16 = 20;
+
 impl Args {
     /// A scenario with the plugins of a project.
-    pub(super) fn of(
-        scenario: PathBuf,
-        plugin: Option<PathBuf>,
-        retry_plugin: Option<PathBuf>,
-    ) -> Self {
+    pub fn of(scenario: PathBuf, plugin: Option<PathBuf>, retry_plugin: Option<PathBuf>) -> Self {
         Self {
-            scenario,
+            scenarios: vec![scenario],
             plugin,
             config: None,
             retry_plugin,
@@ -96,6 +107,7 @@ impl Args {
             limit: Vec::new(),
             by: None,
             picture: None,
+            log: LOG_LINES,
             outcomes: None,
             seed: None,
         }
@@ -114,9 +126,12 @@ fn outcomes(text: &str) -> Result<Outcomes, &'static str> {
     serde_json::from_value(text.into()).map_err(|_| "job or time is expected")
 }
 
-/// The output with `--json`.
+/// The output with `--json`: a line for each scenario.
 #[derive(Serialize)]
 struct Printed<'a> {
+    /// The scenario, if there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scenario: Option<String>,
     simulated: &'a SimulationReport,
     #[serde(skip_serializing_if = "Option::is_none")]
     against: Option<&'a SimulationReport>,
@@ -133,37 +148,59 @@ struct Printed<'a> {
     agreement: Option<&'a Agreement>,
 }
 
-/// Simulates the scenario.
+/// Simulates the scenarios, one after the other.
 ///
 /// # Errors
 ///
-/// The scenario or a component is invalid, or the simulated queue rejects them.
+/// A scenario or a component is invalid, or the simulated queue rejects them.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     check_picture(&args)?;
-    let mut scenario = scenario(&args).await?;
-    let plugins = plugins::plugins(&scenario, throttler(&args), retry(&args)).await?;
-    let by = by(&args, &scenario, &plugins);
+    let mut scenarios = Vec::with_capacity(args.scenarios.len());
+    for file in &args.scenarios {
+        scenarios.push((file, scenario(&args, file).await?));
+    }
+    let mut all_met = true;
+    for (file, scenario) in scenarios {
+        if args.scenarios.len() > 1 && !ctx.json() {
+            ctx.print(format_args!("{}", file.display()))?;
+        }
+        all_met &= Box::pin(run_one(&args, file, scenario, ctx)).await?;
+    }
+    Ok(if all_met { ExitCode::Ok } else { ExitCode::Refused })
+}
+
+/// Simulates one scenario, and returns whether its expectations are met.
+async fn run_one(
+    args: &Args,
+    file: &Path,
+    mut scenario: Scenario,
+    ctx: &Context,
+) -> anyhow::Result<bool> {
+    let plugins = plugins::plugins(&scenario, throttler(args), retry(args)).await?;
+    let by = by(args, &scenario, &plugins);
     for (value, most) in &args.limit {
         let key = value.as_ref().map_or_else(String::new, |value| format!("{}={value}", by.name()));
         scenario.expect.max_running.insert(key, *most);
     }
     let one = simulated(&scenario, &plugins, &by, ctx).await?;
-    let other = match other_plugins(&args, &scenario).await? {
+    let other = match other_plugins(args, &scenario).await? {
         Some(plugins) => Some(simulated(&scenario, &plugins, &by, ctx).await?),
         None => None,
     };
     if let Some(file) = &args.picture {
-        draw(file, &one, other.as_ref(), &names(&args)).await?;
+        draw(file, &one, other.as_ref(), &names(args)).await?;
     }
-    print(&args, &one, other.as_ref(), ctx)?;
+    print(args, file, &one, other.as_ref(), ctx)?;
     let reports = [Some(&one), other.as_ref()].into_iter().flatten();
     let mut expectations = reports.flat_map(|simulation| &simulation.report.expectations);
-    let met = expectations.all(|expectation| expectation.met);
-    Ok(if met { ExitCode::Ok } else { ExitCode::Refused })
+    Ok(expectations.all(|expectation| expectation.met))
 }
 
-/// Checks that the picture goes to an SVG file.
+/// Checks that the picture goes to an SVG file, and shows one scenario.
 fn check_picture(args: &Args) -> Result<(), UsageError> {
+    if args.picture.is_some() && args.scenarios.len() > 1 {
+        return Err(UsageError("--picture shows one scenario: simulate them one by one".into()));
+    }
     let is_svg =
         |file: &&PathBuf| file.extension().is_some_and(|end| end.eq_ignore_ascii_case("svg"));
     match args.picture.as_ref().filter(|file| !is_svg(file)) {
@@ -225,6 +262,7 @@ async fn draw(
 /// Prints the reports as JSON or as tables.
 fn print(
     args: &Args,
+    file: &Path,
     one: &Simulation,
     other: Option<&Simulation>,
     ctx: &Context,
@@ -232,9 +270,12 @@ fn print(
     let differences = other.map(|other| one.differences(other));
     if !ctx.json() {
         let (differences, names) = (differences.as_ref(), names(args));
-        return Ok(ctx.print_tables(table::render(one, other, differences, &names, ctx.look))?);
+        let lines = usize::from(args.log);
+        let tables = table::render(one, other, differences, &names, lines, ctx.look);
+        return Ok(ctx.print_tables(tables)?);
     }
     let printed = Printed {
+        scenario: (args.scenarios.len() > 1).then(|| file.display().to_string()),
         simulated: &one.report,
         against: other.map(|other| &other.report),
         differing_jobs: differences.as_ref().map(|(_, count)| *count),
@@ -246,22 +287,22 @@ fn print(
 }
 
 /// Reads the scenario and checks that it has a component for each plugin that it names.
-async fn scenario(args: &Args) -> anyhow::Result<Scenario> {
-    let text = args::json_from(None, Some(&args.scenario))
+async fn scenario(args: &Args, path: &Path) -> anyhow::Result<Scenario> {
+    let text = args::json_from(None, Some(path))
         .await?
         .ok_or_else(|| UsageError("give a scenario".to_owned()))?;
-    let file = args.scenario.display();
+    let file = path.display();
     let mut scenario =
         Scenario::read(text.0.get()).map_err(|bad| UsageError(format!("{file}: {bad}")))?;
     scenario.seed = args.seed.unwrap_or(scenario.seed);
     scenario.outcomes = args.outcomes.unwrap_or(scenario.outcomes);
-    check_plugins(args, &scenario)?;
+    check_plugins(args, path, &scenario)?;
     Ok(scenario)
 }
 
 /// Checks that the options have a component for each plugin of `scenario`.
-fn check_plugins(args: &Args, scenario: &Scenario) -> Result<(), UsageError> {
-    let file = args.scenario.display();
+fn check_plugins(args: &Args, path: &Path, scenario: &Scenario) -> Result<(), UsageError> {
+    let file = path.display();
     if args.against.is_some() && args.plugin.is_none() && args.retry_plugin.is_none() {
         let message = "--against needs a --plugin or a --retry-plugin to be compared with";
         return Err(UsageError(message.to_owned()));

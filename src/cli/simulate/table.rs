@@ -1,4 +1,6 @@
-//! The tables of `tidegate plugin simulate`.
+//! The tables of `tidegate simulate`.
+
+use std::fmt::Write as _;
 
 use crate::cli::{
     output::{self, OutputStyle},
@@ -6,18 +8,21 @@ use crate::cli::{
 };
 use tidegate_engine::simulate::{
     Agreement, Difference, Simulation, SimulationReport,
+    policies::{Calls, FirstFault, LoggedLine},
     report::{Over, Row, Spread, Waits},
 };
 
 /// Most rows of a table of reasons.
 const MAX_REASONS: usize = 20;
 
-/// Returns the tables of one simulation, or of two side by side, with the decisions that differ.
+/// Returns the tables of one simulation, or of two side by side, with the decisions that differ. A
+/// plugin's log has at most `log_lines` lines.
 pub fn render(
     one: &Simulation,
     other: Option<&Simulation>,
     differences: Option<&(Vec<Difference>, u64)>,
     names: &[String; 2],
+    log_lines: usize,
     look: OutputStyle,
 ) -> String {
     let mut parts = vec![match other {
@@ -26,7 +31,7 @@ pub fn render(
     }];
     for (name, simulation) in names.iter().zip([Some(one), other].into_iter().flatten()) {
         let of = if other.is_some() { format!("{name}: ") } else { String::new() };
-        parts.extend(below(&simulation.report, &of, look));
+        parts.extend(below(&simulation.report, &of, log_lines, look));
     }
     if let Some((first, count)) = differences {
         parts.push(format!(
@@ -58,6 +63,8 @@ pub fn render(
 
 /// Returns a number in about three digits.
 fn figure(number: f64) -> String {
+    // A sum of nothing is -0.
+    let number = number + 0.0;
     let text = match number.abs() {
         0.0..10.0 => format!("{number:.2}"),
         10.0..1000.0 => format!("{number:.1}"),
@@ -203,7 +210,7 @@ fn change(a: &Row, b: &Row) -> [String; 10] {
 }
 
 /// Returns the parts below the table of a report.
-fn below(report: &SimulationReport, of: &str, look: OutputStyle) -> Vec<String> {
+fn below(report: &SimulationReport, of: &str, log_lines: usize, look: OutputStyle) -> Vec<String> {
     let over = match report.over {
         Over::Done => "every job has ended",
         Over::Duration => "its duration has passed",
@@ -218,6 +225,8 @@ fn below(report: &SimulationReport, of: &str, look: OutputStyle) -> Vec<String> 
     )];
     parts.extend(held(report, look));
     parts.extend(calls(report, look));
+    parts.extend(report.calls.iter().filter_map(|(role, calls)| first_fault(role, calls)));
+    parts.extend(report.calls.iter().filter_map(|(role, calls)| log(role, calls, log_lines)));
     if !report.expectations.is_empty() {
         let rows = report.expectations.iter().map(|one| {
             let met = if one.met { "met" } else { "NOT MET" };
@@ -264,10 +273,7 @@ fn calls(report: &SimulationReport, look: OutputStyle) -> Option<String> {
         };
         let faults: Vec<String> =
             calls.faults.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-        let faults = match &calls.first_fault {
-            Some(first) => format!("{}: {first}", faults.join(", ")),
-            None => output::dash(),
-        };
+        let faults = if faults.is_empty() { output::dash() } else { faults.join(", ") };
         [
             (*role).to_owned(),
             calls.calls.to_string(),
@@ -282,6 +288,36 @@ fn calls(report: &SimulationReport, look: OutputStyle) -> Option<String> {
         ["plugin", "calls", "fuel median/most", "time", "memory", "faults"],
         rows,
     ))
+}
+
+/// Returns the first fault of a plugin in full, with what the plugin logged in that call.
+pub(super) fn first_fault(role: &str, calls: &Calls) -> Option<String> {
+    let FirstFault { at_seconds, kind, message, log } = calls.first_fault.as_ref()?;
+    let at = figure(*at_seconds);
+    let mut text =
+        format!("first fault of the {role}, at {at} s: {kind}: {}", safe::indented(message));
+    for LoggedLine { level, message, .. } in log {
+        let _ = write!(text, "\n  {level:5} {}", safe::indented(message));
+    }
+    Some(text)
+}
+
+/// Returns the first lines of a plugin's log, at most `most`.
+pub(super) fn log(role: &str, calls: &Calls, most: usize) -> Option<String> {
+    let shown = calls.log.len().min(most);
+    if shown == 0 {
+        return None;
+    }
+    let rest = match calls.logged - shown as u64 {
+        0 => String::new(),
+        rest => format!("; {rest} more lines follow"),
+    };
+    let mut text = format!("log of the {role}{rest}:");
+    for LoggedLine { at_seconds, level, message } in &calls.log[..shown] {
+        let at = figure(*at_seconds);
+        let _ = write!(text, "\n  {at:>8} s {level:5} {}", safe::indented(message));
+    }
+    Some(text)
 }
 
 /// Returns the comparison of a simulated trace with the live queue.
@@ -324,7 +360,7 @@ mod tests {
 
     #[test]
     fn figures_are_short() {
-        let shown = [0.0, 0.004, 1.5, 9.126, 42.0, 99.95, 1234.5].map(figure);
-        assert_eq!(shown, ["0", "0", "1.5", "9.13", "42", "100", "1234"]);
+        let shown = [0.0, -0.0, 0.004, 1.5, 9.126, 42.0, 99.95, 1234.5].map(figure);
+        assert_eq!(shown, ["0", "0", "0", "1.5", "9.13", "42", "100", "1234"]);
     }
 }

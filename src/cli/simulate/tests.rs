@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::cli::testing::FakeServer;
+use tidegate_engine::simulate::policies::{Calls, FirstFault, LoggedLine};
 
 const CONFIG: &str =
     r#"{"attribute": "region", "limit": 10, "shares": {"east": 40, "north": 30, "west": 30}}"#;
@@ -23,8 +24,7 @@ async fn ran(scenario: &Json, args: &[&str]) -> (ExitCode, String) {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), scenario.to_string()).unwrap();
     let server = FakeServer::answering(|_| (500, Json::Null)).await;
-    let ran =
-        server.run(&[&["plugin", "simulate", file.path().to_str().unwrap()], args].concat()).await;
+    let ran = server.run(&[&["simulate", file.path().to_str().unwrap()], args].concat()).await;
     assert!(server.seen().is_empty());
     ran
 }
@@ -184,6 +184,62 @@ async fn a_retry_strategy_is_simulated() {
         (&printed["simulated"]["all"]["retries"], &printed["simulated"]["calls"]["retry"]["calls"]),
         (&json!(8), &json!(8))
     );
+}
+
+#[tokio::test]
+async fn scenarios_are_simulated_one_after_the_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let met = json!({"arrivals": [{"type": "t", "count": 1}]});
+    let mut unmet = met.clone();
+    unmet["expect"] = json!({"failed": 2});
+    std::fs::write(path("a.json"), met.to_string()).unwrap();
+    std::fs::write(path("b.json"), unmet.to_string()).unwrap();
+    let server = FakeServer::answering(|_| (500, Json::Null)).await;
+    let (a, b) = (path("a.json"), path("b.json"));
+    let (code, out) = server.run(&["simulate", &b, &a]).await;
+    assert_eq!(code, ExitCode::Refused, "{out}");
+    let [first, second] = [&b, &a].map(|name| out.find(&format!("{name}\n")).unwrap());
+    assert!(first < second, "{out}");
+    let (code, out) = server.run(&["simulate", &a, &a, "--json"]).await;
+    let printed: Vec<Json> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((code, printed.len(), &printed[1]["scenario"]), (ExitCode::Ok, 2, &json!(a)));
+    let picture = path("out.svg");
+    let (code, _) = server.run(&["simulate", &a, &b, "--picture", &picture]).await;
+    assert!(code == ExitCode::Usage && !Path::new(&picture).exists());
+    // The command of plugins with this name is gone.
+    assert_eq!(server.run(&["plugin", "simulate", &a, "--json"]).await.0, ExitCode::Usage);
+}
+
+#[test]
+fn a_fault_is_shown_in_full_with_the_log_of_its_call() {
+    let line = |at_seconds: f64, message: &str| LoggedLine {
+        at_seconds,
+        level: "warn",
+        message: message.to_owned(),
+    };
+    let long = "x".repeat(300);
+    let calls = Calls {
+        first_fault: Some(FirstFault {
+            at_seconds: 12.5,
+            kind: "rejected".into(),
+            message: format!("state k: full\n{long}"),
+            log: vec![line(12.5, "the bucket is full\nforged")],
+        }),
+        logged: 7,
+        log: vec![line(0.0, "one"), line(12.5, "two")],
+        ..Calls::default()
+    };
+    let fault = table::first_fault("throttler", &calls).unwrap();
+    assert!(
+        fault.starts_with("first fault of the throttler, at 12.5 s: rejected: state k: full\n")
+    );
+    assert!(fault.contains(&long), "{fault}");
+    assert!(fault.contains("\n  warn  the bucket is full\n"), "{fault}");
+    assert!(!fault.contains("\nforged"), "{fault}");
+    let log = table::log("throttler", &calls, 1).unwrap();
+    assert_eq!(log, "log of the throttler; 6 more lines follow:\n         0 s warn  one");
+    assert_eq!(table::log("throttler", &calls, 0), None);
 }
 
 #[tokio::test]
