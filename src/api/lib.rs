@@ -78,9 +78,10 @@ pub use operation::{
 };
 pub use overview::{OverviewMinute, OverviewPage, QueueOverview};
 pub use plugin::{
-    CompiledView, Difference, FaultView, LogView, LogsView, PluginHealth, PluginPage, PluginUser,
-    PluginView, PruneBody, PrunedView, RecordedFault, RecordedFaults, RollbackBody, ShadowBody,
-    ShadowDecision, ShadowView, UsageView, VersionPage, VersionView,
+    CallFault, CallLogLine, CompiledView, Difference, FaultView, LogView, LogsView, PluginHealth,
+    PluginPage, PluginUser, PluginView, PruneBody, PrunedView, RecordedCallView, RecordedCalls,
+    RecordedFault, RecordedFaults, RecordingBody, RollbackBody, ShadowBody, ShadowDecision,
+    ShadowView, UsageView, VersionPage, VersionView,
 };
 pub use problem::{JobError, Problem};
 pub use push::{PushCallback, PushFailure, PushRequest};

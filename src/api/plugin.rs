@@ -6,7 +6,10 @@ use serde::{Deserialize, Serialize};
 use tidegate_core::{
     job::{JobId, PluginName, QueueName},
     port::policy::Usage,
-    queue::plugin::{Description, PluginItem, PluginVersion, Role},
+    queue::{
+        plugin::{Description, PluginItem, PluginVersion, Role},
+        plugin_calls::{CallFilter, CallRecording, RedactedPart},
+    },
     time::Timestamp,
 };
 
@@ -45,6 +48,10 @@ pub struct PluginView {
     /// Statistics of the shadow version's calls; absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shadow_health: Option<PluginHealth>,
+    /// Which of its calls are stored for a time, in addition to those that fail; absent if none
+    /// are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recording: Option<CallRecording>,
     /// Raised by every change; the `ETag` contains it.
     pub version: u64,
 }
@@ -341,4 +348,88 @@ pub struct PrunedView {
     pub removed: Vec<u32>,
     /// The numbers of the versions that are left, in order.
     pub kept: Vec<u32>,
+}
+
+/// Which calls are stored, and how long.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schema(as = PluginRecordingRequest)]
+pub struct RecordingBody {
+    /// Which calls (default: all).
+    #[serde(deserialize_with = "tidegate_core::strict::or_default")]
+    pub filter: CallFilter,
+    /// How long from now, 1 to 86400 (default 3600).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub for_seconds: Option<u32>,
+}
+
+/// A recorded call.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = RecordedPluginCall)]
+pub struct RecordedCallView {
+    /// Its id.
+    pub id: String,
+    /// Why it was recorded: `latest` (in memory), `fault`, `filter` or `sample`.
+    #[schema(value_type = String)]
+    pub reason: Cow<'static, str>,
+    /// When it was made.
+    pub at: Timestamp,
+    /// The number of the plugin's version.
+    pub version: u32,
+    /// Whether it was the shadow version, which decides nothing.
+    pub shadow: bool,
+    /// The role in which it was called.
+    pub role: Role,
+    /// The queue that it is about.
+    #[schema(value_type = String)]
+    pub queue: QueueName,
+    /// The number of jobs by what was decided about them: `run`, `hold`, `reschedule`, `drop`,
+    /// `retry` or `give_up`.
+    pub decided: BTreeMap<String, u64>,
+    /// The fault, if it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<CallFault>,
+    /// What the plugin logged in this call.
+    pub log: Vec<CallLogLine>,
+    /// What it used.
+    pub usage: UsageView,
+    /// What it lacks, as the setting `plugin_calls` of its queue says.
+    #[schema(value_type = Vec<String>)]
+    pub redacted: Vec<RedactedPart>,
+    /// The answer, as the field `expect` of a case has it. A list of calls does not have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer: Option<AnyValue>,
+    /// The call, as `tidegate plugin replay` repeats it; absent if it was too large. A list of
+    /// calls does not have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub call: Option<AnyValue>,
+}
+
+/// Why a call failed.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = PluginCallFault)]
+pub struct CallFault {
+    /// The kind: `rejected`, `timeout`, `resource_exhausted`, `trapped`, `invalid_answer` or
+    /// `unavailable`.
+    pub kind: String,
+    /// What went wrong, for the plugin's author.
+    pub message: String,
+}
+
+/// A line that a plugin logged in a call.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = PluginCallLogLine)]
+pub struct CallLogLine {
+    /// The level: `debug`, `info`, `warn` or `error`.
+    pub level: String,
+    /// The text.
+    pub message: String,
+}
+
+/// Recorded calls.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = RecordedPluginCalls)]
+pub struct RecordedCalls {
+    /// The calls, latest first.
+    pub calls: Vec<RecordedCallView>,
 }

@@ -334,12 +334,14 @@ mod tests {
         ("simulate retry_plugin", "simulate SCENARIO --retry-plugin NONE"),
         ("simulate against", "simulate SCENARIO --retry-plugin WASM --against NONE"),
         ("plugin bench file", "plugin bench NONE"),
+        ("plugin replay component", "plugin replay NONE FILE"),
+        ("plugin replay saved", "plugin replay WASM NONE"),
         ("plugin dev project", "plugin dev NONE"),
         ("plugin push file", "plugin push p NONE"),
         ("cost metered", "cost --metered NONE"),
     ];
     /// The paths that a command makes.
-    const WRITTEN: [&str; 10] = [
+    const WRITTEN: [&str; 11] = [
         "demo data",
         "serve data",
         "dev dir",
@@ -347,6 +349,7 @@ mod tests {
         "plugin build output",
         "simulate picture",
         "plugin faults save",
+        "plugin record save",
         "bench dir",
         "manual dir",
         "token create data",

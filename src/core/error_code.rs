@@ -100,6 +100,8 @@ error_codes! {
     PluginNotFound = 404 "plugin_not_found",
     /// The plugin has no such version.
     PluginVersionNotFound = 404 "plugin_version_not_found",
+    /// There is no such recorded call of the plugin: later ones have replaced it.
+    PluginCallNotFound = 404 "plugin_call_not_found",
     /// There is no such bulk operation.
     OperationNotFound = 404 "operation_not_found",
     /// There is no such worker.

@@ -15,9 +15,7 @@ use tidegate_backends::{
     },
 };
 use tidegate_core::{
-    port::policy::{
-        Call, Fault, Plugin, Policy as _, Problem, Purpose, RetryAnswer, ThrottleAnswer, Usage,
-    },
+    port::policy::{Answer, Call, Fault, Plugin, Policy as _, Problem, Purpose, Usage},
     queue::plugin::{Description, Role},
     time::Timestamp,
 };
@@ -40,15 +38,6 @@ pub struct Unusable {
     pub name: String,
     /// All problems.
     pub reasons: Vec<String>,
-}
-
-/// The response of a plugin to a call.
-#[derive(Clone, Debug, PartialEq)]
-pub enum PluginAnswer {
-    /// A throttler.
-    Throttle(ThrottleAnswer),
-    /// A retry strategy.
-    Retry(RetryAnswer),
 }
 
 impl Component {
@@ -105,18 +94,18 @@ impl Component {
     /// # Errors
     ///
     /// The call's fault.
-    pub async fn call(&self, call: &Call) -> Result<PluginAnswer, Fault> {
+    pub async fn call(&self, call: &Call) -> Result<Answer, Fault> {
         match call {
             Call::Throttle(call) => self
                 .host
                 .throttle(&self.plugin, Arc::clone(call), Purpose::Live)
                 .await
-                .map(PluginAnswer::Throttle),
+                .map(Answer::Throttle),
             Call::Retry(call) => self
                 .host
                 .retry(&self.plugin, Arc::clone(call), Purpose::Live)
                 .await
-                .map(PluginAnswer::Retry),
+                .map(Answer::Retry),
         }
     }
 

@@ -21,7 +21,7 @@ use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::{Map, Value, json};
 
 pub use self::{
-    component::{Component, PluginAnswer, Unusable},
+    component::{Component, Unusable},
     expect::Expect,
     recorded::recorded,
 };

@@ -1,7 +1,8 @@
 //! Diagnostics of plugins for operators and authors: logs, faults with their calls, usage.
 //!
-//! They are in memory and bounded for each plugin, and the oldest entries are dropped first. A
-//! fault therefore costs no write. Metrics have the counters that last.
+//! They are in memory and bounded for each plugin, and the oldest entries are dropped first. What
+//! outlives the process is stored by the server ([`recording`](super::recording)). Metrics have the
+//! counters that last.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -9,16 +10,20 @@ use std::{
 };
 
 use metrics::{counter, histogram};
-use parking_lot::Mutex;
-use serde::{Serialize, Serializer};
+use parking_lot::{Mutex, RwLock};
+use serde::Serialize;
 
 use super::{
-    contract::throttler::tidegate::plugin::log, guest::MetricChange, plugin_series::PluginSeries,
-    record,
+    contract::throttler::tidegate::plugin::log,
+    guest::MetricChange,
+    plugin_series::PluginSeries,
+    recording::{Reason, RecordedCall, RecordingRules, Recordings, Unstored},
 };
 use tidegate_core::{
     job::PluginName,
-    port::policy::{Call, Fault, Plugin, Purpose, Usage},
+    port::policy::{
+        Answer, Call, Fault, Plugin, Problem, Purpose, RetryAnswer, ThrottleAnswer, Usage,
+    },
     queue::plugin::Role,
     time::Timestamp,
 };
@@ -85,33 +90,8 @@ pub struct LogLine {
     pub text: String,
 }
 
-/// A failed call.
-#[derive(Clone, Debug, Serialize)]
-pub struct Failed {
-    /// When the call was made.
-    pub at: Timestamp,
-    /// The number of the plugin's version.
-    pub version: u32,
-    /// The role in which it was called.
-    pub role: Role,
-    /// The fault.
-    #[serde(serialize_with = "fault")]
-    pub fault: Fault,
-    /// The call as JSON, to repeat it. Data over a bound is left out and listed.
-    #[serde(skip)]
-    pub call: Arc<str>,
-}
-
-fn fault<S: Serializer>(fault: &Fault, serializer: S) -> Result<S::Ok, S::Error> {
-    use serde::ser::SerializeMap as _;
-    let mut map = serializer.serialize_map(Some(2))?;
-    map.serialize_entry("kind", fault.kind.as_str())?;
-    map.serialize_entry("message", &fault.message)?;
-    map.end()
-}
-
 /// The diagnostics of a plugin in this process.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default)]
 pub struct PluginDiagnostics {
     /// Calls whose answers took effect.
     pub live: Calls,
@@ -124,7 +104,7 @@ pub struct PluginDiagnostics {
 }
 
 /// Statistics of calls.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default)]
 pub struct Calls {
     /// The version that was called last.
     pub version: u32,
@@ -137,17 +117,41 @@ pub struct Calls {
     /// The usage of the latest call.
     pub last: Option<Usage>,
     /// The latest failed calls, oldest first.
-    pub failed: VecDeque<Failed>,
+    pub failed: VecDeque<Arc<RecordedCall>>,
 }
 
 impl Calls {
-    fn fail(&mut self, failed: Failed) {
-        *self.faults.entry(failed.fault.kind.as_str()).or_default() += 1;
+    fn fail(&mut self, fault: &Fault, failed: Arc<RecordedCall>) {
+        *self.faults.entry(fault.kind.as_str()).or_default() += 1;
         self.failing = true;
         if self.failed.len() == MAX_FAULTS {
             self.failed.pop_front();
         }
         self.failed.push_back(failed);
+    }
+}
+
+/// What a call returns.
+pub(super) trait ToAnswer {
+    /// It as an answer; none for the check of a configuration.
+    fn to_answer(&self) -> Option<Answer>;
+}
+
+impl ToAnswer for ThrottleAnswer {
+    fn to_answer(&self) -> Option<Answer> {
+        Some(Answer::Throttle(self.clone()))
+    }
+}
+
+impl ToAnswer for RetryAnswer {
+    fn to_answer(&self) -> Option<Answer> {
+        Some(Answer::Retry(self.clone()))
+    }
+}
+
+impl ToAnswer for Vec<Problem> {
+    fn to_answer(&self) -> Option<Answer> {
+        None
     }
 }
 
@@ -162,7 +166,8 @@ pub(super) struct CompletedCall<'a> {
     pub log_dropped: u32,
     pub metrics: Vec<MetricChange>,
     pub metrics_dropped: u32,
-    pub fault: Option<&'a Fault>,
+    /// The answer, or the fault.
+    pub answer: Result<&'a dyn ToAnswer, &'a Fault>,
     /// None for the check of a configuration.
     pub call: Option<Call>,
 }
@@ -174,12 +179,20 @@ pub(super) struct Diagnostics {
     counts: bool,
     plugins: Mutex<HashMap<PluginName, PluginDiagnostics>>,
     series: PluginSeries,
+    rules: RwLock<Arc<RecordingRules>>,
+    recordings: Mutex<Recordings>,
 }
 
 impl Diagnostics {
     /// Diagnostics whose calls count in the metrics of the process, or do not.
     pub(super) fn counting(counts: bool) -> Self {
-        Self { counts, plugins: Mutex::default(), series: PluginSeries::default() }
+        Self {
+            counts,
+            plugins: Mutex::default(),
+            series: PluginSeries::default(),
+            rules: RwLock::default(),
+            recordings: Mutex::default(),
+        }
     }
 
     pub(super) fn seen(&self, plugin: &PluginName) -> PluginDiagnostics {
@@ -200,6 +213,69 @@ impl Diagnostics {
     pub(super) fn forget(&self, plugin: &PluginName) {
         self.plugins.lock().remove(plugin);
         self.series.forget(plugin);
+        self.recordings.lock().forget(plugin);
+    }
+
+    pub(super) fn set_rules(&self, rules: RecordingRules) {
+        *self.rules.write() = Arc::new(rules);
+    }
+
+    pub(super) fn latest(&self, plugin: &PluginName) -> Vec<Arc<RecordedCall<Call>>> {
+        self.recordings.lock().latest(plugin)
+    }
+
+    pub(super) fn take_unstored(&self) -> Vec<Unstored> {
+        self.recordings.lock().take_unstored()
+    }
+
+    /// Records a failed call, and returns the record.
+    fn record_fault(&self, plugin: &PluginName, failed: &RecordedCall<Call>) -> Arc<RecordedCall> {
+        let is_stored = self.rules.read().faults;
+        let mut call = failed.written();
+        let mut recordings = self.recordings.lock();
+        call.number = recordings.next_number();
+        let call = Arc::new(call);
+        if is_stored && recordings.may_store(plugin, Reason::Fault, call.at) {
+            let (plugin, call) = (plugin.clone(), Arc::clone(&call));
+            recordings.add_unstored(Unstored { plugin, reason: Reason::Fault, call });
+        }
+        call
+    }
+
+    /// Records a live call that was answered, as the rules say.
+    fn record_answer(
+        &self,
+        plugin: &PluginName,
+        made: impl FnOnce() -> Option<RecordedCall<Call>>,
+    ) {
+        let rules = Arc::clone(&self.rules.read());
+        let may_select = rules.sample.is_some() || rules.filters.contains_key(plugin);
+        if !(rules.latest || may_select) {
+            return;
+        }
+        let Some(mut call) = made() else { return };
+        let Ok(answer) = &call.answer else { return };
+        let matches = rules.selects(plugin, &call.call, answer, call.at);
+        let mut recordings = self.recordings.lock();
+        call.number = recordings.next_number();
+        let now = call.at;
+        let is_sample = rules.sample.is_some_and(|span| recordings.is_sample(plugin, span, now));
+        let reason = if matches && recordings.may_store(plugin, Reason::Filter, now) {
+            Some(Reason::Filter)
+        } else {
+            is_sample.then_some(Reason::Sample)
+        };
+        let call = Arc::new(call);
+        if rules.latest {
+            recordings.add_latest(plugin, Arc::clone(&call));
+        }
+        if let Some(reason) = reason {
+            drop(recordings);
+            // A large call takes a millisecond to write.
+            let unstored =
+                Unstored { plugin: plugin.clone(), reason, call: Arc::new(call.written()) };
+            self.recordings.lock().add_unstored(unstored);
+        }
     }
 
     /// Records a live call that the host could not make, or whose valid answer the engine could not
@@ -212,14 +288,20 @@ impl Diagnostics {
             Call::Throttle(_) => Role::Throttler,
             Call::Retry(_) => Role::Retry,
         };
-        let failed = Failed {
+        let failed = RecordedCall {
+            number: 0,
             at,
             version: plugin.version.number,
             role,
-            fault: fault.clone(),
-            call: record::to_bounded_json(call).into(),
+            shadow: false,
+            queue: call.queue().clone(),
+            usage: Usage::default(),
+            answer: Err(fault.clone()),
+            log: Vec::new(),
+            call: call.clone(),
         };
-        self.plugins.lock().entry(plugin.name.clone()).or_default().live.fail(failed);
+        let failed = self.record_fault(&plugin.name, &failed);
+        self.plugins.lock().entry(plugin.name.clone()).or_default().live.fail(fault, failed);
     }
 
     pub(super) fn add(&self, called: CompletedCall<'_>) {
@@ -233,9 +315,10 @@ impl Diagnostics {
             log_dropped,
             metrics,
             metrics_dropped,
-            fault,
+            answer,
             call,
         } = called;
+        let fault = answer.err();
         if self.counts {
             measure(&plugin.name, role, purpose, usage);
             if let Some(fault) = fault {
@@ -251,14 +334,29 @@ impl Diagnostics {
             return;
         }
         let version = plugin.version.number;
-        let failed = |(fault, call): (&Fault, &Call)| Failed {
+        let record = |answer: Result<Answer, Fault>, call: &Call| RecordedCall {
+            number: 0,
             at,
             version,
             role,
-            fault: fault.clone(),
-            call: record::to_bounded_json(call).into(),
+            shadow: purpose == Purpose::Shadow,
+            queue: call.queue().clone(),
+            usage,
+            answer,
+            log: log.iter().map(|(level, text)| ((*level).into(), text.clone())).collect(),
+            call: call.clone(),
         };
-        let failed = fault.zip(call.as_ref()).map(failed);
+        let mut failed = None;
+        match (answer, &call) {
+            (Err(fault), Some(call)) => {
+                let recorded = self.record_fault(&plugin.name, &record(Err(fault.clone()), call));
+                failed = Some((fault, recorded));
+            }
+            (Ok(answer), Some(call)) if purpose == Purpose::Live => {
+                self.record_answer(&plugin.name, || Some(record(Ok(answer.to_answer()?), call)));
+            }
+            _ => {}
+        }
         let mut plugins = self.plugins.lock();
         let seen = plugins.entry(plugin.name.clone()).or_default();
         // The check of a configuration answers its caller. It does not count as a call of a queue.
@@ -271,8 +369,8 @@ impl Diagnostics {
             calls.calls += 1;
             calls.last = Some(usage);
             calls.failing = false;
-            if let Some(failed) = failed {
-                calls.fail(failed);
+            if let Some((fault, failed)) = failed {
+                calls.fail(fault, failed);
             }
         }
         let mut line = |level, text| {

@@ -16,8 +16,9 @@ use super::{
     lower,
 };
 use crate::wasm::{
-    diagnostics::{CompletedCall, Diagnostics, LogLine, PluginDiagnostics},
+    diagnostics::{CompletedCall, Diagnostics, LogLine, PluginDiagnostics, ToAnswer},
     module_cache::ModuleCache,
+    recording::{RecordedCall, RecordingRules, Unstored},
     runtime::{Loaded, Runtime},
 };
 use tidegate_core::{
@@ -100,6 +101,21 @@ impl PluginHost {
         self.inner.diagnostics.log_after(plugin, number)
     }
 
+    /// Sets which calls are recorded. Without it, only the latest faults are, in memory.
+    pub fn set_recording_rules(&self, rules: RecordingRules) {
+        self.inner.diagnostics.set_rules(rules);
+    }
+
+    /// The latest recorded calls of a plugin, oldest first.
+    pub fn latest_calls(&self, plugin: &PluginName) -> Vec<Arc<RecordedCall<Call>>> {
+        self.inner.diagnostics.latest(plugin)
+    }
+
+    /// Takes the recorded calls that are to be stored, oldest first.
+    pub fn take_unstored(&self) -> Vec<Unstored> {
+        self.inner.diagnostics.take_unstored()
+    }
+
     /// Removes the diagnostics of a removed plugin.
     pub fn forget(&self, plugin: &PluginName) {
         self.inner.diagnostics.forget(plugin);
@@ -119,7 +135,7 @@ impl PluginHost {
     }
 
     /// Loads and calls `plugin`, and records the outcome.
-    async fn record_call<T: Send + 'static>(
+    async fn record_call<T: ToAnswer + Send + 'static>(
         &self,
         plugin: &Plugin,
         request: CallRequest,
@@ -215,14 +231,13 @@ impl Inner {
     }
 
     /// Records the outcome of a call.
-    fn record<T>(
+    fn record<T: ToAnswer>(
         &self,
         plugin: &Plugin,
         request: CallRequest,
         outcome: CallOutcome<T>,
     ) -> Result<T, Fault> {
         let CallOutcome { answer, usage, guest } = outcome;
-        let fault = answer.as_ref().err();
         let CallRequest { role, purpose, call } = request;
         let guest = guest.unwrap_or_else(|| Guest::new(None, Subject::Itself(role)));
         self.diagnostics.add(CompletedCall {
@@ -235,7 +250,7 @@ impl Inner {
             log_dropped: guest.log_dropped,
             metrics: guest.metrics,
             metrics_dropped: guest.metrics_dropped,
-            fault,
+            answer: answer.as_ref().map(|answer| answer as &dyn ToAnswer),
             call,
         });
         answer

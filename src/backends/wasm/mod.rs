@@ -15,8 +15,8 @@
 //!
 //! Read in this order: `runtime` (the engine), `guest` (what a plugin can access), `host` (a call),
 //! `lower` and `answer` (its arguments and results), `fault`, `module_cache` (code),
-//! [`diagnostics`] and [`record`] (for operators), [`compile`] and [`compile_process`] (from a
-//! component to code).
+//! [`diagnostics`], [`record`] and [`recording`] (for operators), [`compile`] and
+//! [`compile_process`] (from a component to code).
 
 mod answer;
 pub mod bounds;
@@ -37,6 +37,7 @@ mod lower;
 mod module_cache;
 mod plugin_series;
 pub mod record;
+pub mod recording;
 mod runtime;
 
 pub use bounds::COMPONENT_BYTES;

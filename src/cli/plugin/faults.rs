@@ -14,8 +14,8 @@ use anyhow::Context as _;
 /// The options of `tidegate plugin faults`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The server keeps in memory the latest 8 faults of the live version and of the \
-    shadow version.\n\n\
+    after_help = "Shown are the latest 8 faults of the live version and of the shadow version, also \
+    from before the start of the server. `tidegate plugin record` has all recorded calls.\n\n\
     Example:\n  \
     tidegate plugin faults region-share --save faults\n  \
     tidegate plugin test region-share.wasm faults"

@@ -57,6 +57,11 @@ pub async fn get(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
             .unwrap_or_default();
         ctx.print(format_args!("shadow version {number}: {calls} calls, {faults} faults{last}"))?;
     }
+    if let Some(recording) = plugin.recording.as_ref().filter(|of| ctx.now() <= of.until) {
+        let filter = serde_json::to_string(&recording.filter)?;
+        let until = recording.until;
+        ctx.print(format_args!("calls that match {} are stored until {until}", line(&filter)))?;
+    }
     if let Some(fault) = &plugin.health.last_fault {
         let when = output::when(fault.at, ctx.now());
         ctx.print(format_args!(
@@ -117,6 +122,7 @@ mod tests {
         sample::plugin(json!({
             "live": 3, "shadow": 4, "version": 9, "throttler": description,
             "used_by": [{"kind": "queue", "name": "mail"}, {"kind": "job_type", "name": "hook"}],
+            "recording": {"filter": {"queue": "mail"}, "until": "2999-01-01T00:00:00Z"},
             "health": {"calls": 12000, "faults": 2, "last_fault": fault, "last_usage": usage},
             "shadow_health": sample::plugin_health(json!({
                 "calls": 7, "faults": 1, "last_fault": sample::plugin_fault(json!({})),
@@ -145,6 +151,7 @@ mod tests {
             "version 3: timeout: it used up its fuel",
             "plugin faults share",
             "shadow version 4: 7 calls, 1 faults; the latest: trapped",
+            r#"calls that match {"queue":"mail"} are stored until 2999-01-01"#,
         ] {
             assert!(out.contains(part), "{part} in {out}");
         }

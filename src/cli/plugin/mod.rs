@@ -16,6 +16,8 @@ pub(super) mod local;
 mod logs;
 mod new;
 mod push;
+mod record;
+mod replay;
 mod templates;
 mod test;
 #[cfg(test)]
@@ -79,6 +81,10 @@ pub enum Command {
     Logs(logs::Args),
     /// Show failed calls, and save them as cases.
     Faults(faults::Args),
+    /// Show recorded calls, save them as cases, and set which are stored.
+    Record(record::Args),
+    /// Repeat recorded calls, and show where a component decides differently.
+    Replay(replay::Args),
     /// Delete a plugin that nothing uses.
     Delete(Named),
 }
@@ -119,6 +125,8 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
         Command::Differences(named) => differences::run(&named, ctx).await,
         Command::Logs(args) => logs::run(args, ctx).await,
         Command::Faults(args) => faults::run(args, ctx).await,
+        Command::Record(args) => record::run(args, ctx).await,
+        Command::Replay(args) => Box::pin(replay::run(args, ctx)).await,
         Command::Delete(named) => versions::delete(&named, ctx).await,
     }
 }

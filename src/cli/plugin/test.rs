@@ -132,7 +132,7 @@ async fn made(plugin: &Component, case: &Case) -> (Vec<String>, Option<Usage>) {
 }
 
 /// Reads the cases of the files and folders at `paths`, each with its file.
-async fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<(String, Case)>> {
+pub(super) async fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<(String, Case)>> {
     let mut files = Vec::new();
     for path in paths {
         if tokio::fs::metadata(path).await.map_err(|error| unreadable(path, &error))?.is_dir() {

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     matcher::Matcher,
     plugin::{PluginVersion, Throttler},
+    plugin_calls::PluginCalls,
 };
 use crate::{job::TypeName, queue::Rule, time::Seconds};
 
@@ -62,6 +63,10 @@ pub struct QueueConfig {
     /// The plugin that decides on candidates within the limits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throttler: Option<Throttler>,
+    /// What is recorded of the calls of plugins about the queue's jobs: by its throttler, and by
+    /// the retry strategies of its types. Absent: every call whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plugin_calls: Option<PluginCalls>,
 }
 
 impl Default for QueueConfig {
@@ -75,6 +80,7 @@ impl Default for QueueConfig {
             strict_order: false,
             constraints: Vec::new(),
             throttler: None,
+            plugin_calls: None,
         }
     }
 }

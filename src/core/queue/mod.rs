@@ -11,6 +11,7 @@ pub mod ledger;
 pub mod matcher;
 pub mod order;
 pub mod plugin;
+pub mod plugin_calls;
 pub mod plugin_state;
 pub mod rate;
 pub mod startable;

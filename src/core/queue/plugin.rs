@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::plugin_calls::CallRecording;
 use crate::{job::PluginName, time::Timestamp};
 
 /// Most versions of a plugin. The oldest one that is neither live nor the shadow is removed first.
@@ -153,6 +154,9 @@ pub struct PluginItem {
     pub was_live: Vec<u32>,
     /// The versions, oldest first.
     pub versions: Vec<Arc<PluginVersion>>,
+    /// Which of its calls are stored for a time, in addition to those that fail.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recording: Option<CallRecording>,
 }
 
 impl PluginItem {

@@ -32,7 +32,8 @@ pub use job_type::{
     no_external_target,
 };
 pub use queue::{
-    LIST_VALUES, MATCHER_CONDITIONS, MATCHER_DEPTH, check_condition, check_matcher, check_queue,
+    LIST_VALUES, MATCHER_CONDITIONS, MATCHER_DEPTH, check_condition, check_filter, check_matcher,
+    check_queue,
 };
 pub use schedule::check_schedule;
 

@@ -10,6 +10,9 @@ use crate::{
     queue::{
         config::{Constraint, MAX_CONSTRAINTS, OrderKind, QueueConfig, Rate},
         matcher::{Condition, Matcher, Test},
+        plugin_calls::{
+            CallFilter, MAX_FILTER_ATTRIBUTES, MAX_FILTER_TEXT_BYTES, MAX_REDACTED_PARTS,
+        },
     },
     time::Seconds,
 };
@@ -73,10 +76,27 @@ fn queue_fields(queue: &QueueConfig) -> Result<(), ValidationError> {
             ));
         }
     }
+    let redacted = queue.plugin_calls.as_ref().map_or(0, |calls| calls.redact.len());
+    check_count("plugin_calls.redact", redacted, MAX_REDACTED_PARTS)?;
     queue
         .throttler
         .as_ref()
         .map_or(Ok(()), |throttler| check_plugin_config("throttler.config", &throttler.config))
+}
+
+/// Checks which calls of a plugin are stored.
+///
+/// # Errors
+///
+/// The first fault.
+pub fn check_filter(filter: &CallFilter) -> Result<(), ValidationError> {
+    check_count("attributes", filter.attributes.len(), MAX_FILTER_ATTRIBUTES)?;
+    for (name, value) in &filter.attributes {
+        check_text("attributes", name, extract::NAME_BYTES)?;
+        check_text(&format!("attributes.{name}"), value, MAX_FILTER_TEXT_BYTES)?;
+    }
+    let reason = filter.reason.as_ref();
+    reason.map_or(Ok(()), |reason| check_text("reason", reason, MAX_FILTER_TEXT_BYTES))
 }
 
 fn check_constraint(constraint: &Constraint) -> Result<(), ValidationError> {

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Case, Instant, PluginAnswer, many};
+use super::{Case, Instant, many};
 use tidegate_core::{
     port::policy::{
-        Action, Call, Decision, Fault, PolicyState, Problem, RetryAnswer, RetryPlan, StateValue,
-        ThrottleAnswer,
+        Action, Answer, Call, Decision, Fault, PolicyState, Problem, RetryAnswer, RetryPlan,
+        StateValue, ThrottleAnswer,
     },
     time::{Seconds, Timestamp},
 };
@@ -112,12 +112,7 @@ impl Expect {
     }
 
     /// Returns the differences between the expected outcome of `call` and its answer or fault.
-    pub fn of(
-        &self,
-        case: &Case,
-        call: &Call,
-        answer: &Result<PluginAnswer, Fault>,
-    ) -> Vec<String> {
+    pub fn of(&self, case: &Case, call: &Call, answer: &Result<Answer, Fault>) -> Vec<String> {
         match (answer, &self.error) {
             (Err(fault), Some(expected)) if fault.message.starts_with(expected.as_str()) => {
                 Vec::new()
@@ -127,7 +122,7 @@ impl Expect {
             }
             (Err(fault), None) => vec![format!("it failed ({}): {fault}", fault.kind.as_str())],
             (Ok(_), Some(expected)) => vec![format!("it did not fail; expected {expected:?}")],
-            (Ok(PluginAnswer::Throttle(answer)), None) => {
+            (Ok(Answer::Throttle(answer)), None) => {
                 let before = if let Call::Throttle(call) = call {
                     let mut state = PolicyState::clone(&call.state);
                     state.remove_expired(call.now);
@@ -140,7 +135,7 @@ impl Expect {
                     .chain(self.kept(answer.state.as_ref().unwrap_or(&before)))
                     .collect()
             }
-            (Ok(PluginAnswer::Retry(answer)), None) => {
+            (Ok(Answer::Retry(answer)), None) => {
                 self.follows(answer, case.now()).into_iter().collect()
             }
         }

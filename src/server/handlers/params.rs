@@ -38,6 +38,14 @@ pub(crate) struct VersionPath {
     pub number: u32,
 }
 
+/// A recorded call of a plugin in a path.
+pub(crate) struct PluginCallPath {
+    /// The plugin.
+    pub plugin: PluginName,
+    /// The id of the call.
+    pub id: String,
+}
+
 /// The one name in a path.
 #[derive(Debug)]
 pub struct Name<N>(pub N);
@@ -74,6 +82,16 @@ impl<S: Send + Sync> FromRequestParts<S> for VersionPath {
         Ok(Self {
             plugin: segment(parts, state, Some("plugin")).await?,
             number: segment(parts, state, Some("number")).await?,
+        })
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for PluginCallPath {
+    type Rejection = Problem;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        Ok(Self {
+            plugin: segment(parts, state, Some("plugin")).await?,
+            id: segment(parts, state, Some("id")).await?,
         })
     }
 }

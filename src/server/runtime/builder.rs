@@ -12,7 +12,7 @@ use super::{
     history::History,
     lease_calls::LeaseCalls,
     measurement::LatestMeasurement,
-    plugin_registry, serverless, shadow,
+    plugin_calls, plugin_registry, serverless, shadow,
     trigger_status::TriggerStatuses,
     waiters,
 };
@@ -135,6 +135,7 @@ impl Builder {
             traces: self.traces,
             shadow,
             hosted: self.hosted,
+            recorded_calls: plugin_calls::RecordedCalls::default(),
             health_check: self.health_check,
             serverless: self.serverless.then(serverless::Serverless::default),
             #[cfg(feature = "embedded")]
@@ -148,6 +149,7 @@ impl Builder {
             idle: tokio::sync::Mutex::new(idle),
         });
         let server = Server { inner };
+        server.inner.start_recording();
         #[cfg(any(test, feature = "embedded"))]
         if !server.inner.is_serverless() {
             server.start_tasks(shadow_calls).await?;

@@ -32,6 +32,7 @@ mod logs;
 mod measurement;
 mod mode;
 mod overview;
+mod plugin_calls;
 mod plugin_registry;
 mod plugins;
 mod queues;
@@ -67,6 +68,7 @@ pub(crate) use crate::runtime::{
     embedded::lease::UnwrittenLeases, lease::MAX_LEASES, logs::AttemptLog,
 };
 pub use overview::QueueOverview;
+pub use plugin_calls::{ShownCall, Wanted};
 pub use shadow::Comparison;
 #[cfg(feature = "embedded")]
 pub use simulation::{Simulated, WhatIf};
@@ -149,6 +151,8 @@ pub(crate) struct Inner {
     traces: Option<crate::telemetry::traces::Traces>,
     shadow: shadow::Shadow,
     hosted: Option<plugin_registry::Hosted>,
+    /// Recorded calls of plugins.
+    recorded_calls: plugin_calls::RecordedCalls,
     /// The checks that the deployment mode adds to `doctor`.
     health_check: Option<Arc<dyn HealthCheck>>,
     /// The outbox and caches of a serverless server, which runs no tasks.
@@ -253,6 +257,7 @@ impl Server {
         if !self.inner.is_serverless() {
             self.inner.end_step(true).await;
             self.inner.store_all_trigger_statuses().await;
+            self.inner.store_plugin_calls().await;
         }
         self.inner.stopping.send_replace(StopPhase::Stopped);
     }

@@ -6,10 +6,9 @@ use super::{
     Inner, Server,
     shadow::{Comparison, LiveCall},
 };
-use tidegate_backends::wasm::record;
 use tidegate_core::{
     job::{PluginName, QueueName},
-    port::policy::{Call, Fault, Plugin},
+    port::policy::{Fault, Plugin},
     queue::plugin::PluginItem,
 };
 use tidegate_engine::{
@@ -33,9 +32,9 @@ impl Inner {
                 self.shadow.submit(&plugin, LiveCall::Tick(call, answer));
             }
         }
-        for ThrottlerCall { plugin, call, answer } in faults {
+        for ThrottlerCall { plugin, answer, .. } in faults {
             if let Err(fault) = answer {
-                self.log_fault(&plugin, queue, &fault, &Call::Throttle(call));
+                Self::log_fault(&plugin, queue, &fault);
             }
         }
     }
@@ -48,7 +47,7 @@ impl Inner {
         }
         for RetryFault { plugin, call, fault } in &decisions.faults {
             if let Some(plugin) = plugin {
-                self.log_fault(plugin, &call.queue, fault, &Call::Retry(Arc::clone(call)));
+                Self::log_fault(plugin, &call.queue, fault);
             } else {
                 tracing::warn!(
                     job = %call.job.id,
@@ -62,23 +61,10 @@ impl Inner {
         }
     }
 
-    /// Logs a failed call. The plugin host records faults with their calls. A serverless process
-    /// may end before the record is read, so there the log contains the call.
-    fn log_fault(&self, plugin: &Plugin, queue: &QueueName, fault: &Fault, call: &Call) {
-        let (version, kind, call) = (
-            plugin.version.number,
-            fault.kind.as_str(),
-            self.is_serverless().then(|| record::to_bounded_json(call)),
-        );
-        tracing::warn!(
-            plugin = %plugin.name,
-            version,
-            %queue,
-            kind,
-            %fault,
-            call,
-            "a plugin failed"
-        );
+    /// Logs a failed call. Its record has the call.
+    fn log_fault(plugin: &Plugin, queue: &QueueName, fault: &Fault) {
+        let (version, kind) = (plugin.version.number, fault.kind.as_str());
+        tracing::warn!(plugin = %plugin.name, version, %queue, kind, %fault, "a plugin failed");
     }
 
     /// Applies changed plugins to every queue.
@@ -177,6 +163,7 @@ impl Server {
         if let Some(hosted) = &self.inner.hosted {
             hosted.host.forget(name);
         }
+        self.inner.forget_plugin_calls(name).await;
         Ok(())
     }
 

@@ -401,10 +401,41 @@ impl Tour<'_> {
         let back = self.api.send(M::GET, &path, &[("accept", self.media)], "").await;
         assert_eq!((back.status, back.header("content-type")), (200, Some("application/wasm")));
         self.seen.insert(format!("get {component}"));
+        let recording = "/v1/plugins/{plugin}/recording";
+        let filter = json!({"filter": {"action": "hold", "attributes": {"region": "east"}}});
+        let shown = self.ask(M::PUT, recording, &[name], filter, 200).await;
+        assert_eq!(shown["recording"]["filter"]["attributes"]["region"], "east");
+        let shown = self.ask(M::DELETE, recording, &[name], none.clone(), 200).await;
+        assert_eq!(shown["recording"], none);
         let pruned =
             self.ask(M::POST, "/v1/plugins/{plugin}/prune", &[name], json!({"keep": 1}), 200).await;
         assert_eq!(pruned, json!({"removed": [], "kept": [1, 2]}));
+        self.plugin_calls(name).await;
         self.ask(M::DELETE, one, &[name], none, 204).await;
+    }
+
+    /// The routes of recorded calls, after a call of the plugin.
+    async fn plugin_calls(&mut self, name: &str) {
+        use reqwest::Method as M;
+        let (none, queue, kind) = (Value::Null, format!("of-{name}"), format!("type-{name}"));
+        let queues = "/v1/queues/{queue}";
+        let throttler = json!({"throttler": {"plugin": name}});
+        self.ask(M::PUT, queues, &[&queue], throttler, 201).await;
+        let of_queue = json!({ "queue": queue });
+        self.ask(M::PUT, "/v1/job-types/{type}", &[&kind], of_queue, 201).await;
+        self.ask(M::POST, "/v1/jobs", &[], json!({"type": kind, "data": 1}), 201).await;
+        let lease = json!({"types": [kind], "wait_seconds": 10});
+        let leased = self.ask(M::POST, "/v1/leases", &[], lease, 200).await;
+        assert_eq!(leased["leases"].as_array().map(Vec::len), Some(1), "{leased}");
+        let calls =
+            self.ask(M::GET, "/v1/plugins/{plugin}/calls", &[name], none.clone(), 200).await;
+        let id = calls["calls"][0]["id"].as_str().unwrap();
+        let one = "/v1/plugins/{plugin}/calls/{id}";
+        let call = self.ask(M::GET, one, &[name, id], none, 200).await;
+        assert_eq!((&call["queue"], &call["decided"]["run"]), (&json!(queue), &json!(1)), "{call}");
+        assert_eq!(call["call"]["throttle"]["context"]["queue"], json!(queue));
+        let no_throttler = json!({ "throttler": null });
+        self.ask(M::PATCH, queues, &[&queue], no_throttler, 200).await;
     }
 
     /// The routes of events, and of triggers.

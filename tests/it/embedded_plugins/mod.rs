@@ -1,6 +1,7 @@
-//! The embedded server with plugins: retry decisions without delay, shadow versions, simulations.
+//! Servers with plugins: retry decisions without delay, shadow versions, simulations, recorded calls.
 
 mod retries;
+mod serverless;
 mod shadows;
 mod simulated;
 

@@ -309,14 +309,16 @@ async fn operators_see_logs_usage_and_faults_with_their_calls() {
         (at(NOW), 1, Role::Throttler, LogLevel::Info, "hello")
     );
     let failed = seen.live.failed.back().unwrap();
-    assert_eq!((failed.at, failed.fault.kind), (at(NOW), FaultKind::InvalidAnswer));
+    let fault = failed.answer.clone().unwrap_err();
+    assert_eq!((failed.at, fault.kind), (at(NOW), FaultKind::InvalidAnswer));
+    assert_eq!(failed.log, [(LogLevel::Info, "hello".to_owned())]);
 
     // What is kept is enough to make the call again.
-    let json = &failed.call;
+    let json = failed.call.as_deref().unwrap();
     let Call::Throttle(again) = record::from_json(json).unwrap() else { panic!("{json}") };
     assert_eq!(
         plugged.host.throttle(&plugged.plugin, again, Purpose::Live).await.unwrap_err(),
-        failed.fault
+        fault
     );
 
     plugged.host.forget(&plugged.plugin.name);
@@ -365,7 +367,7 @@ async fn much_data_is_left_out_of_what_is_kept_of_a_fault() {
         Plugged::new(Guest::retry().needs(false, true, false).on_failure("(unreachable)")).await;
     let data = Some(format!("\"{}\"", "x".repeat(100_000)));
     retrying.retry(tidegate_core::port::policy::RetryCall { data, ..failure() }).await.unwrap_err();
-    let kept = |plugged: &Plugged| plugged.seen().live.failed.back().unwrap().call.clone();
+    let kept = |plugged: &Plugged| plugged.seen().live.failed.back().unwrap().call.clone().unwrap();
     let json: serde_json::Value = serde_json::from_str(&kept(&plugged)).unwrap();
     assert_eq!(
         json["throttle"]["data"].as_object().unwrap().keys().collect::<Vec<_>>(),
@@ -529,7 +531,7 @@ async fn recorded_faults_have_bounded_texts_of_attempts() {
     let call = ThrottleCall { ended: Arc::new(vec![ended; 100]), ..offer(1, 0) };
     let plugged = Plugged::new(Guest::throttler().decide("(unreachable)")).await;
     plugged.throttle(call).await.unwrap_err();
-    let kept = plugged.seen().live.failed.back().unwrap().call.clone();
+    let kept = plugged.seen().live.failed.back().unwrap().call.clone().unwrap();
     assert!(kept.len() < 128 << 10, "{}", kept.len());
     let json: serde_json::Value = serde_json::from_str(&kept).unwrap();
     assert_eq!(json["throttle"]["texts-left-out"], 94);

@@ -203,7 +203,7 @@ async fn fault_of(guest: Guest) -> Fault {
     let fault = plugged.throttle(offer(3, 3)).await.unwrap_err();
     let seen = plugged.seen();
     assert!(seen.live.last.unwrap().took < PATIENCE, "{:?}", seen.live.last);
-    assert_eq!(seen.live.failed.back().unwrap().fault, fault);
+    assert_eq!(seen.live.failed.back().unwrap().answer, Err(fault.clone()));
     fault
 }
 

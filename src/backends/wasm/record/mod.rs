@@ -16,6 +16,7 @@
 //! fields outside of the contract, such as a job's windows, are not recorded. A recorded fault
 //! leaves out data over a bound; `data-left-out` has the size of each piece.
 
+mod answer;
 mod failure;
 mod job;
 mod retry;
@@ -26,6 +27,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+pub use answer::answer_to_json;
 use retry::RetryJson;
 use throttle::ThrottleJson;
 use tidegate_core::port::policy::Call;

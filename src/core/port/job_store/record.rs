@@ -39,11 +39,13 @@ pub enum RecordKind {
     History,
     /// What a trigger did, with its latest events.
     Trigger,
+    /// A recorded call of a plugin.
+    PluginCall,
 }
 
 impl RecordKind {
     /// Every kind.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Reply,
         Self::DeadLetter,
         Self::Worker,
@@ -53,6 +55,7 @@ impl RecordKind {
         Self::Log,
         Self::History,
         Self::Trigger,
+        Self::PluginCall,
     ];
 
     /// The kind's name in stores.
@@ -67,6 +70,7 @@ impl RecordKind {
             Self::Log => "log",
             Self::History => "history",
             Self::Trigger => "trigger",
+            Self::PluginCall => "plugin_call",
         }
     }
 
@@ -75,7 +79,13 @@ impl RecordKind {
     pub fn is_transient(self) -> bool {
         matches!(
             self,
-            Self::Demand | Self::Worker | Self::Lease | Self::Log | Self::History | Self::Trigger
+            Self::Demand
+                | Self::Worker
+                | Self::Lease
+                | Self::Log
+                | Self::History
+                | Self::Trigger
+                | Self::PluginCall
         )
     }
 
@@ -84,7 +94,7 @@ impl RecordKind {
     /// A store may keep each group by itself, so that none slows down another. A query finds the
     /// records of a group if its prefix contains the group with the dot.
     pub fn group(self, name: &str) -> Option<&str> {
-        let has_groups = matches!(self, Self::Demand | Self::Lease | Self::Log);
+        let has_groups = matches!(self, Self::Demand | Self::Lease | Self::Log | Self::PluginCall);
         let (group, _) = name.split_once('.').filter(|_| has_groups)?;
         Some(group)
     }

@@ -4,9 +4,10 @@
 //! in time and memory, and never takes the engine down: an error in it is a [`Fault`].
 //!
 //! Read in this order: [`throttle`] and [`retry`] (the calls and their answers), [`fault`] (why a
-//! call has no answer), and the trait.
+//! call has no answer), [`recorded`] (which calls are stored), and the trait.
 
 pub mod fault;
+pub mod recorded;
 pub mod retry;
 pub mod throttle;
 
@@ -17,6 +18,7 @@ use serde::{Serialize, Serializer};
 
 pub use crate::queue::plugin_state::{PolicyState, StatePage, StateValue};
 pub use fault::{Fault, FaultKind};
+pub use recorded::Answer;
 pub use retry::{RetryAnswer, RetryCall, RetryPlan};
 pub use throttle::{Action, Decision, Ended, RunningSet, ThrottleAnswer, ThrottleCall};
 

@@ -23,7 +23,10 @@ use tidegate_core::{
     error_code::ErrorCode,
     job::{PluginName, retry::Retry},
     port::{Write, job_store::ItemKind},
-    queue::plugin::{Description, PluginItem, Role},
+    queue::{
+        plugin::{Description, PluginItem, Role},
+        plugin_calls::CallRecording,
+    },
 };
 
 /// A version that is about to be pushed, as the trusted process described and compiled it.
@@ -136,6 +139,23 @@ impl Engine {
                 }
             }
             item.shadow = number;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Sets which calls of a plugin are stored for a time; `None` ends it.
+    ///
+    /// # Errors
+    ///
+    /// 404 `plugin_not_found`.
+    pub async fn record_plugin_calls(
+        &self,
+        name: &PluginName,
+        recording: Option<CallRecording>,
+    ) -> Result<PluginItem, Error> {
+        self.alter_plugin(name, |item| {
+            item.recording.clone_from(&recording);
             Ok(())
         })
         .await

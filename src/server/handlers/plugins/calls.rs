@@ -1,32 +1,75 @@
-//! Diagnostics of a plugin's calls: log, faults, differences of the shadow version. They are kept
-//! in memory, and the oldest are dropped first.
+//! Diagnostics of a plugin's calls: log, recorded calls, differences of the shadow version. Log and
+//! differences are kept in memory, and the oldest are dropped first. Recorded calls are stored,
+//! too.
+
+use std::time::Duration;
 
 use axum::{extract::State, response::IntoResponse};
+use serde_json::value::RawValue;
 use tidegate_api::{
-    AnyValue, FaultView, LogView, LogsView, RecordedFault, RecordedFaults, ShadowView,
+    AnyValue, CallFault, CallLogLine, FaultView, LogView, LogsView, PluginView, RecordedCallView,
+    RecordedCalls, RecordedFault, RecordedFaults, RecordingBody, ShadowView,
 };
 
-use super::super::{
-    Api, HandlerResult,
-    access::{May, Read},
-    media::Accept,
-    params::{Name, Params},
-    routes::{Routes, routes},
+use super::{
+    super::{
+        Api, HandlerResult,
+        access::{Admin, May, Read},
+        body::Body,
+        error::Problem,
+        media::Accept,
+        params::{Name, Params, PluginCallPath},
+        routes::{Routes, routes},
+    },
+    shown,
 };
-use crate::runtime::Comparison;
-use tidegate_backends::wasm::diagnostics::{Failed, LogLine};
-use tidegate_core::job::{Payload, PluginName};
+use crate::runtime::{Comparison, ShownCall, Wanted};
+use tidegate_backends::wasm::diagnostics::LogLine;
+use tidegate_core::{
+    job::{Payload, PluginName},
+    queue::plugin_calls::CallRecording,
+    validate::{ValidationError, check_filter},
+};
 
-/// `failed` without its call.
-pub fn fault(failed: &Failed, shadow: bool) -> FaultView {
-    let Failed { at, version, role, fault, .. } = failed;
-    FaultView {
-        at: *at,
-        version: *version,
-        shadow,
-        role: *role,
-        kind: fault.kind.as_str().into(),
-        message: fault.message.clone(),
+/// Most faults of the live version, and of the shadow version, in an answer.
+const MAX_FAULTS: usize = 8;
+/// Most bytes of their calls together.
+const MAX_FAULTS_BYTES: usize = 4 << 20;
+/// How long calls are stored without `for_seconds`.
+const DEFAULT_RECORDING_SECONDS: u32 = 3600;
+/// The longest time for which calls are stored.
+const MAX_RECORDING_SECONDS: u32 = 86_400;
+
+/// The fault of a recorded call; none if it did not fail.
+pub fn fault(call: ShownCall) -> Option<FaultView> {
+    let (kind, message) = call.fault?;
+    let ShownCall { at, version, shadow, role, .. } = call;
+    Some(FaultView { at, version, shadow, role, kind: kind.into(), message })
+}
+
+/// A value of JSON in the answer's encoding.
+fn any(json: &RawValue, accept: Accept) -> AnyValue {
+    AnyValue::new(&Payload::json(json.get().to_owned()), accept.0)
+}
+
+/// A recorded call in the answer's encoding.
+fn call_view(shown: ShownCall, accept: Accept) -> RecordedCallView {
+    let log = shown.log.into_iter();
+    RecordedCallView {
+        id: shown.id,
+        reason: shown.reason.into(),
+        at: shown.at,
+        version: shown.version,
+        shadow: shown.shadow,
+        role: shown.role,
+        queue: shown.queue,
+        decided: shown.decided,
+        fault: shown.fault.map(|(kind, message)| CallFault { kind, message }),
+        log: log.map(|(level, message)| CallLogLine { level, message }).collect(),
+        usage: shown.usage,
+        redacted: shown.redacted,
+        answer: shown.answer.as_deref().map(|answer| any(answer, accept)),
+        call: shown.call.as_deref().map(|call| any(call, accept)),
     }
 }
 
@@ -91,8 +134,9 @@ async fn logs(
         (
             status = 200,
             description = "The faults, latest first; at most 8 of the live version and 8 of the \
-                shadow version. A call has at most 64 KiB of data; `data-left-out` is the number \
-                of missing bytes",
+                shadow version, also from before the start of the server. A call has at most 64 KiB \
+                of data; `data-left-out` is the number of missing bytes. It is null if it is too \
+                large, or the calls before it have more than 4 MiB",
             body = RecordedFaults,
         ),
         (status = 404, description = "`plugin_not_found`"),
@@ -105,17 +149,130 @@ async fn faults(
     _: May<Read>,
     Name(name): Name<PluginName>,
 ) -> HandlerResult {
-    api.server.plugin(&name).await?;
-    let recorded = |failed: &Failed, shadow| RecordedFault {
-        fault: fault(failed, shadow),
-        call: AnyValue::new(&Payload::json(failed.call.to_string()), accept.0),
-    };
-    let seen = api.server.plugin_seen(&name);
-    let live = seen.live.failed.iter().map(|failed| recorded(failed, false));
-    let mut faults: Vec<RecordedFault> =
-        live.chain(seen.shadow.failed.iter().map(|failed| recorded(failed, true))).collect();
-    faults.sort_by_key(|recorded| std::cmp::Reverse(recorded.fault.at));
+    let calls = api.server.plugin_calls(&name, Wanted::Faults, true).await?;
+    let (mut faults, mut bytes, mut counts) = (Vec::new(), 0, [0; 2]);
+    for mut call in calls {
+        let count = &mut counts[usize::from(call.shadow)];
+        *count += 1;
+        if *count > MAX_FAULTS {
+            continue;
+        }
+        let input = call.call.take().filter(|call| {
+            bytes += call.get().len();
+            bytes <= MAX_FAULTS_BYTES
+        });
+        let input = input.as_ref().map_or("null", |call| call.get());
+        let input = AnyValue::new(&Payload::json(input.to_owned()), accept.0);
+        faults.extend(fault(call).map(|fault| RecordedFault { fault, call: input }));
+    }
     Ok(accept.ok(RecordedFaults { faults }).into_response())
+}
+
+/// The recorded calls, without their inputs and answers.
+///
+/// The server keeps the latest 20 calls of each plugin in memory. It stores those that failed (the
+/// latest 50), those that the plugin's recording selects (100), and on AWS one a minute (60), for
+/// seven days.
+#[utoipa::path(
+    get, path = "/v1/plugins/{plugin}/calls", operation_id = "list_plugin_calls", tag = "plugins",
+    params(("plugin" = String, Path, description = "The plugin's name")),
+    responses(
+        (status = 200, description = "The calls, latest first", body = RecordedCalls),
+        (status = 404, description = "`plugin_not_found`"),
+    ),
+    security(("bearer" = ["read"]), ("basic" = ["read"])),
+)]
+async fn calls(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Read>,
+    Name(name): Name<PluginName>,
+) -> HandlerResult {
+    let calls = api.server.plugin_calls(&name, Wanted::All, false).await?;
+    let calls = calls.into_iter().map(|call| call_view(call, accept)).collect();
+    Ok(accept.ok(RecordedCalls { calls }).into_response())
+}
+
+/// A recorded call, with its input and its answer.
+#[utoipa::path(
+    get, path = "/v1/plugins/{plugin}/calls/{id}", operation_id = "get_plugin_call",
+    tag = "plugins",
+    params(
+        ("plugin" = String, Path, description = "The plugin's name"),
+        ("id" = String, Path, description = "The id of the recorded call"),
+    ),
+    responses(
+        (status = 200, description = "The call", body = RecordedCallView),
+        (status = 404, description = "`plugin_not_found`, `plugin_call_not_found`"),
+    ),
+    security(("bearer" = ["read"]), ("basic" = ["read"])),
+)]
+async fn call(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Read>,
+    path: PluginCallPath,
+) -> HandlerResult {
+    let call = api.server.plugin_call(&path.plugin, &path.id).await?;
+    Ok(accept.ok(call_view(call, accept)).into_response())
+}
+
+/// Store the calls that a filter selects, for a time. It replaces an earlier filter.
+///
+/// At most 60 calls a minute are stored, and the latest 100 are kept for seven days.
+#[utoipa::path(
+    put, path = "/v1/plugins/{plugin}/recording", operation_id = "put_plugin_recording",
+    tag = "plugins",
+    request_body = RecordingBody,
+    params(("plugin" = String, Path, description = "The plugin's name")),
+    responses(
+        (status = 200, description = "The plugin after the change", body = PluginView),
+        (status = 404, description = "`plugin_not_found`"),
+    ),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])),
+)]
+async fn record(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Admin>,
+    Name(name): Name<PluginName>,
+    body: Body,
+) -> HandlerResult {
+    let RecordingBody { filter, for_seconds } = body.read_or_default()?;
+    check_filter(&filter).map_err(|fault| {
+        let ValidationError { field, message, .. } = fault.within("filter");
+        Problem::invalid(field, message)
+    })?;
+    let seconds = for_seconds.unwrap_or(DEFAULT_RECORDING_SECONDS);
+    if !(1..=MAX_RECORDING_SECONDS).contains(&seconds) {
+        let bounds = format!("must be 1 to {MAX_RECORDING_SECONDS}");
+        return Err(Problem::invalid("for_seconds", bounds));
+    }
+    let until = api.server.now() + Duration::from_secs(seconds.into());
+    let recording = Some(CallRecording { filter, until });
+    let item = api.server.record_plugin_calls(&name, recording).await?;
+    shown(&api, accept, &name, &item).await
+}
+
+/// Stop storing the calls that a filter selects. What is stored stays.
+#[utoipa::path(
+    delete, path = "/v1/plugins/{plugin}/recording", operation_id = "delete_plugin_recording",
+    tag = "plugins",
+    params(("plugin" = String, Path, description = "The plugin's name")),
+    responses(
+        (status = 200, description = "The plugin after the change", body = PluginView),
+        (status = 404, description = "`plugin_not_found`"),
+    ),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])),
+)]
+async fn no_recording(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Admin>,
+    Name(name): Name<PluginName>,
+) -> HandlerResult {
+    let item = api.server.record_plugin_calls(&name, None).await?;
+    shown(&api, accept, &name, &item).await
 }
 
 /// The decisions in which the shadow version differs.
@@ -151,5 +308,5 @@ async fn differences(
 
 /// The routes of these diagnostics.
 pub fn routes() -> Routes {
-    routes!(logs, faults, differences)
+    routes!(logs, faults, differences, calls, call, record, no_recording)
 }

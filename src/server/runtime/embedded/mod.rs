@@ -31,6 +31,7 @@ impl Server {
     pub(super) async fn start_tasks(&self, shadow_calls: ShadowCalls) -> Result<(), Error> {
         let inner = &self.inner;
         let catalog = inner.engine.catalog().await?;
+        inner.apply_recording_rules(&catalog);
         inner.engine.record_schema(catalog).await?;
         plugin_registry::recompile(self).await?;
         self.load_capacities().await?;

@@ -94,6 +94,7 @@ impl Sweeper {
             if let Err(error) = logs::drop_old_lines(&inner.engine).await {
                 tracing::warn!(%error, "old log lines were not removed");
             }
+            inner.store_plugin_calls().await;
         }
         if clock.now() >= self.triggers_at {
             self.triggers_at = clock.now() + trigger_status::STORE_INTERVAL;
@@ -182,6 +183,9 @@ async fn make_passes(inner: Arc<Inner>) {
     }
     if let Err(error) = inner.drop_old_trigger_statuses().await {
         tracing::warn!(%error, "old statuses of triggers were not removed");
+    }
+    if let Err(error) = inner.drop_old_plugin_calls().await {
+        tracing::warn!(%error, "old recorded calls of plugins were not removed");
     }
 }
 

@@ -169,6 +169,8 @@ impl Server {
         let Some(serverless) = &self.inner.serverless else {
             return Ok(());
         };
+        // A function may be frozen after this.
+        self.inner.store_plugin_calls().await;
         let outbox = &serverless.outbox;
         let _turn = outbox.sending.lock().await;
         let taken = std::mem::take(&mut *outbox.pending.lock());

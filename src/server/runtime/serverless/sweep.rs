@@ -79,6 +79,7 @@ impl Server {
 
     /// Calls the retry strategies of `jobs`, which await them.
     pub(super) async fn decide_retries(&self, jobs: Vec<Job>) -> Result<(), Error> {
+        self.inner.refresh_recording_rules().await?;
         let mut decisions = self.engine().decide_retries(jobs).await?;
         self.inner.on_retry_decisions(&mut decisions);
         Ok(())

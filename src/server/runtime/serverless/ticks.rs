@@ -127,6 +127,7 @@ impl Server {
         let Some(serverless) = &self.inner.serverless else {
             return Ok(());
         };
+        self.inner.refresh_recording_rules().await?;
         let is_time = hints.is_empty();
         let (mut released, mut undecided, mut due) = (Vec::new(), Vec::new(), false);
         for hint in hints {

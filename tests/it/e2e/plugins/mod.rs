@@ -3,6 +3,7 @@
 
 mod attacks;
 mod govern;
+mod recorded;
 mod refusals;
 mod versions;
 

@@ -153,6 +153,7 @@ impl World {
             strict_order: strict,
             constraints,
             throttler: (self.config.plugins && !strict && s.happens(0.8)).then(plugins::throttler),
+            plugin_calls: None,
         }
     }
 

@@ -171,7 +171,7 @@ pub async fn a_record_is_swapped_only_for_the_one_that_was_read(store: &dyn JobS
 
 /// The records of a group are found by its name alone, in order, and page by page.
 pub async fn the_records_of_a_group_are_found_by_its_name(store: &dyn JobStore) {
-    for kind in [RecordKind::Demand, RecordKind::Lease, RecordKind::Log] {
+    for kind in [RecordKind::Demand, RecordKind::Lease, RecordKind::Log, RecordKind::PluginCall] {
         check_groups(store, kind).await;
     }
     assert_eq!(RecordKind::Reply.group("a.1"), None, "other kinds have no groups");

@@ -11,6 +11,7 @@ const queue = {
   strict_order: false,
   constraints: [{ name: 'pace', match: {}, rate: { count: 10, per_seconds: 1 } }],
   throttler: { plugin: 'shares', config: { a: 1 }, on_failure: 'hold' },
+  plugin_calls: { redact: ['data'] },
 };
 
 describe('the form of settings', () => {

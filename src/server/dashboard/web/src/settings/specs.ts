@@ -50,6 +50,12 @@ export const QUEUE: readonly Spec[] = [
   { name: 'strict_order', label: 'Strict order within a partition', kind: 'flag' },
   { name: 'constraints', label: 'Constraints', kind: 'constraints' },
   { name: 'throttler', label: 'Throttler', kind: 'throttler' },
+  {
+    name: 'plugin_calls',
+    label: 'Recorded calls of plugins (JSON)',
+    kind: 'json',
+    help: 'What their records lack: {"redact": ["data", "attributes.email"]}',
+  },
 ];
 
 /** The settings of a job type. */

@@ -1,0 +1,200 @@
+//! Calls are stored, found after a restart, redacted, and replaced by later ones.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use object_store::memory::InMemory;
+use serde_json::json;
+
+use super::*;
+use crate::runtime::testing::builder_on;
+use tidegate_backends::wasm::{diagnostics::LogLevel, recording::Unstored};
+use tidegate_core::{
+    port::{
+        Clock as _,
+        job_store::SharedStore,
+        policy::{Fault, FaultKind, ThrottleAnswer, Usage},
+    },
+    queue::{QueueConfig, plugin::Description},
+};
+use tidegate_engine::{
+    memory::{FakeClock, MemoryStore},
+    plugins::registry::{NewVersion, Stage},
+    testkit::builders::name,
+};
+
+const PLUGIN: &str = "share";
+
+/// A server on `store` that has the plugin.
+async fn start(clock: &Arc<FakeClock>, store: &SharedStore, serverless: bool) -> Server {
+    let builder = builder_on(clock, Arc::clone(store), Arc::new(InMemory::new()));
+    let builder = if serverless { builder.serverless() } else { builder };
+    let server = builder.start().await.unwrap();
+    let version = NewVersion {
+        wasm: Bytes::from("v1"),
+        throttler: Some(Description::default()),
+        retry: None,
+        code: vec![],
+    };
+    server.push_plugin(&name(PLUGIN), version, Stage::Live).await.unwrap();
+    server
+}
+
+fn unstored(clock: &FakeClock, reason: Reason, number: u64, call: &str) -> Unstored {
+    let answer = match reason {
+        Reason::Fault => {
+            Err(Fault { kind: FaultKind::Trapped, message: format!("no share for acme {number}") })
+        }
+        _ => {
+            Ok(Answer::Throttle(ThrottleAnswer { decisions: Vec::new(), more: true, state: None }))
+        }
+    };
+    let call = RecordedCall {
+        number,
+        at: clock.now(),
+        version: 1,
+        role: Role::Throttler,
+        shadow: false,
+        queue: name("mail"),
+        usage: Usage::default(),
+        answer,
+        log: vec![(LogLevel::Info, format!("line {number} of acme"))],
+        call: Some(Arc::from(call)),
+    };
+    Unstored { plugin: name(PLUGIN), reason, call: Arc::new(call) }
+}
+
+/// A call about a job of the tenant acme.
+fn a_call() -> String {
+    json!({"throttle": {
+        "context": {"queue": "mail"},
+        "candidates": [{"id": "a", "attributes": {"tenant": "acme"}}],
+        "data": {"a": {"card": "4111"}},
+    }})
+    .to_string()
+}
+
+async fn ids(server: &Server) -> Vec<String> {
+    let calls = server.plugin_calls(&name(PLUGIN), Wanted::All, false).await.unwrap();
+    assert!(calls.iter().all(|call| call.call.is_none() && call.answer.is_none()));
+    calls.into_iter().map(|call| call.id).collect()
+}
+
+#[tokio::test]
+async fn stored_calls_outlive_the_process_for_a_week() {
+    let (clock, store) = (Arc::new(FakeClock::default()), Arc::new(MemoryStore::new()));
+    let store: SharedStore = store;
+    let server = start(&clock, &store, false).await;
+    server
+        .inner
+        .store_calls(vec![
+            unstored(&clock, Reason::Fault, 1, &a_call()),
+            unstored(&clock, Reason::Filter, 2, &a_call()),
+        ])
+        .await
+        .unwrap();
+    let stored = ids(&server).await;
+    assert_eq!(stored.len(), 2);
+    server.stop().await;
+
+    let server = start(&clock, &store, false).await;
+    assert_eq!(ids(&server).await, stored);
+    let call = server.plugin_call(&name(PLUGIN), &stored[1]).await.unwrap();
+    assert_eq!((call.reason.as_str(), call.log[0].1.as_str()), ("fault", "line 1 of acme"));
+    assert_eq!(call.fault.unwrap(), ("trapped".to_owned(), "no share for acme 1".to_owned()));
+    assert_eq!(call.call.unwrap().get(), a_call());
+    let call = server.plugin_call(&name(PLUGIN), &stored[0]).await.unwrap();
+    assert_eq!(call.answer.unwrap().get(), r#"{"decisions":[],"more":true}"#);
+    let faults = server.plugin_calls(&name(PLUGIN), Wanted::Faults, true).await.unwrap();
+    assert!(faults.len() == 1 && faults[0].call.is_some());
+    for id in ["", "fault", "fault-000-1-1", "latest-1-1", "fault-999-1-1", "x-1-2-3"] {
+        let error = server.plugin_call(&name(PLUGIN), id).await.unwrap_err();
+        assert!(matches!(error, Error::NotFound { .. }), "{id}: {error}");
+    }
+
+    clock.advance(Duration::from_hours(7 * 24));
+    assert!(ids(&server).await.is_empty());
+    server.inner.drop_old_plugin_calls().await.unwrap();
+    let query = tidegate_core::port::job_store::RecordQuery {
+        kind: tidegate_core::port::job_store::RecordKind::PluginCall,
+        prefix: String::new(),
+        after: None,
+        limit: 10,
+    };
+    assert_eq!(store.records(&[query]).await.unwrap(), [vec![]]);
+}
+
+#[tokio::test]
+async fn later_calls_replace_the_oldest_ones_of_their_reason() {
+    let (clock, store) = (Arc::new(FakeClock::default()), Arc::new(MemoryStore::new()));
+    let store: SharedStore = store;
+    for serverless in [false, true] {
+        let server = start(&clock, &store, serverless).await;
+        server.inner.store_calls(vec![unstored(&clock, Reason::Sample, 0, "{}")]).await.unwrap();
+        for number in 1..=120 {
+            clock.advance(Duration::from_secs(1));
+            let call = unstored(&clock, Reason::Fault, number, &a_call());
+            server.inner.store_calls(vec![call]).await.unwrap();
+        }
+        let faults = server.plugin_calls(&name(PLUGIN), Wanted::Faults, true).await.unwrap();
+        let messages: Vec<String> = faults.into_iter().map(|call| call.fault.unwrap().1).collect();
+        let latest = (71..=120).rev().map(|number| format!("no share for acme {number}"));
+        assert_eq!(messages, latest.collect::<Vec<_>>());
+        assert!(ids(&server).await.len() > 50, "a sample is no fault");
+        server.delete_plugin(&name(PLUGIN)).await.unwrap();
+        let server = start(&clock, &store, serverless).await;
+        assert!(ids(&server).await.is_empty(), "they are deleted with their plugin");
+        server.delete_plugin(&name(PLUGIN)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn the_queue_says_what_is_stored_of_its_calls() {
+    let (clock, store) = (Arc::new(FakeClock::default()), Arc::new(MemoryStore::new()));
+    let store: SharedStore = store;
+    let server = start(&clock, &store, false).await;
+    let configure = async |calls: serde_json::Value| {
+        let config: QueueConfig = serde_json::from_value(json!({"plugin_calls": calls})).unwrap();
+        server.put_queue(&name("mail"), config, None).await.unwrap();
+    };
+    configure(json!({"redact": ["data", "attributes.tenant"]})).await;
+    let call = unstored(&clock, Reason::Fault, 1, &a_call());
+    server.inner.store_calls(vec![call]).await.unwrap();
+    let query = tidegate_core::port::job_store::RecordQuery {
+        kind: tidegate_core::port::job_store::RecordKind::PluginCall,
+        prefix: String::new(),
+        after: None,
+        limit: 10,
+    };
+    let records = store.records(std::slice::from_ref(&query)).await.unwrap().remove(0);
+    assert_eq!(records.len(), 1);
+    let id = ids(&server).await.remove(0);
+    let call = server.plugin_call(&name(PLUGIN), &id).await.unwrap();
+    let text = serde_json::to_string(&call).unwrap();
+    assert!(!text.contains("acme") && !text.contains("4111"), "{text}");
+    assert!(text.contains("no share for redacted-1") && text.contains("line 1 of redacted-1"));
+
+    configure(json!({"store": false})).await;
+    let call = unstored(&clock, Reason::Fault, 2, &a_call());
+    server.inner.store_calls(vec![call]).await.unwrap();
+    assert_eq!(store.records(&[query]).await.unwrap(), [records]);
+}
+
+#[tokio::test]
+async fn a_call_that_is_too_large_is_stored_without_its_input() {
+    let (clock, store) = (Arc::new(FakeClock::default()), Arc::new(MemoryStore::new()));
+    let store: SharedStore = store;
+    let server = start(&clock, &store, false).await;
+    // Digits of a generator cannot be compressed well.
+    let mut state = 1_u64;
+    let mut noise = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        format!("{state:x}")
+    };
+    let texts: Vec<String> = (0..20_000).map(|_| noise()).collect();
+    let call = json!({"throttle": {"state": {"k": texts.concat()}}}).to_string();
+    server.inner.store_calls(vec![unstored(&clock, Reason::Fault, 1, &call)]).await.unwrap();
+    let id = ids(&server).await.remove(0);
+    let call = server.plugin_call(&name(PLUGIN), &id).await.unwrap();
+    assert!(call.call.is_none() && call.fault.is_some() && call.log.len() == 1);
+}
