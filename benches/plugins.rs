@@ -116,6 +116,7 @@ fn call(candidates: usize, running: usize) -> Arc<ThrottleCall> {
         state: Arc::default(),
         data: [].into(),
         hosts: Arc::default(),
+        waiting: Arc::default(),
     })
 }
 

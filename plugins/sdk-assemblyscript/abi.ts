@@ -1,8 +1,8 @@
 // Reads and writes the values of the contract in memory, in the form of the component model's
 // canonical ABI. An instance lives for one call, so nothing is freed.
 
-/** Where a host function writes a result of more than one number: at most 24 bytes. */
-export const RESULT: usize = memory.data(24, 8);
+/** Where a host function writes a result of more than one number: at most 48 bytes. */
+export const RESULT: usize = memory.data(48, 8);
 
 /** The export with which the host gets memory for arguments and results. */
 export function cabi_realloc(old: usize, oldBytes: usize, align: usize, bytes: usize): usize {

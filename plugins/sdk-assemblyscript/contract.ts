@@ -107,6 +107,11 @@ export class Description {
   needsEnded: bool = false;
   /** Whether a throttler reads `job.earlier`. A retry strategy always receives it. */
   needsEarlier: bool = false;
+  /**
+   * Attributes that group what waits: at most 2, which the queue's `partition_by` and
+   * `partition_then_by` name. `*` permits both.
+   */
+  waitingBy: string[] = [];
 
   /** `about` is a sentence for operators. */
   constructor(public about: string) {}
@@ -182,7 +187,7 @@ export function readJob(at: usize): Job {
 /** The answer of `describe`. */
 export function described(plugin: Plugin): usize {
   const description = plugin.describe();
-  const answer = block(36);
+  const answer = block(44);
   writeText(answer, description.about);
   writeOptionalText(answer + 8, description.configSchema);
   store<u32>(answer, description.stateVersion, 20);
@@ -191,6 +196,7 @@ export function described(plugin: Plugin): usize {
   store<bool>(answer, description.needsData, 33);
   store<bool>(answer, description.needsEnded, 34);
   store<bool>(answer, description.needsEarlier, 35);
+  writeTexts(answer + 36, description.waitingBy);
   return answer;
 }
 

@@ -41,6 +41,15 @@ declare function runningInGroup(
 @external("tidegate:plugin/running@0.2.0", "page")
 declare function runningPage(offset: u32, limit: u32, result: usize): void;
 
+@external("tidegate:plugin/waiting@0.2.0", "groups")
+declare function waitingGroups(by: usize, bytes: usize, result: usize): void;
+
+@external("tidegate:plugin/waiting@0.2.0", "others")
+declare function waitingOthers(result: usize): void;
+
+@external("tidegate:plugin/waiting@0.2.0", "counted-at")
+declare function waitingCountedAt(result: usize): void;
+
 @external("tidegate:plugin/state@0.2.0", "get")
 declare function stateGet(key: usize, bytes: usize, result: usize): void;
 
@@ -212,6 +221,45 @@ export class Running {
   }
 }
 
+/** The waiting jobs with one value of an attribute. */
+export class WaitingGroup {
+  value: string = "";
+  count: u32 = 0;
+  weight: u64 = 0;
+  /** When the first of them was due. */
+  oldestDueAt: u64 = 0;
+  /** Whether there may be more: counting stopped at a bound. */
+  atLeast: bool = false;
+}
+
+/**
+ * What waits in the queue: estimates by the attributes in `waitingBy`. A group of each candidate is
+ * there.
+ */
+export class Waiting {
+  /** The groups of the values of an attribute, sorted by value. */
+  groups(by: string): WaitingGroup[] {
+    const name = new Utf8(by);
+    waitingGroups(name.start, name.length, RESULT);
+    const start: usize = load<u32>(RESULT);
+    const groups = new Array<WaitingGroup>(load<u32>(RESULT, 4));
+    for (let index = 0; index < groups.length; index++) {
+      groups[index] = readWaitingGroup(start + index * WAITING_GROUP_BYTES);
+    }
+    return groups;
+  }
+  /** The jobs of all partitions that are in no group, because there are too many; null if none. */
+  others(): WaitingGroup | null {
+    waitingOthers(RESULT);
+    return load<u8>(RESULT) == 0 ? null : readWaitingGroup(RESULT + 8);
+  }
+  /** When the queue was counted; 0 if that has not happened yet. */
+  countedAt(): u64 {
+    waitingCountedAt(RESULT);
+    return readOptionalTime(RESULT);
+  }
+}
+
 /** The state of the throttler in one queue. Its changes are committed if the call succeeds. */
 export class State {
   /** The value of a key; null if it has none. */
@@ -277,16 +325,28 @@ export class Round {
   /** The attempts that ended since the last answer that counted. Needs `needsEnded`. */
   ended: Ended[] = [];
   running: Running = new Running();
+  waiting: Waiting = new Waiting();
   state: State = new State();
 }
 
 const GROUP_BYTES: i32 = 24;
 const RUNNING_JOB_BYTES: i32 = 48;
+const WAITING_GROUP_BYTES: i32 = 40;
 const ENDED_BYTES: i32 = 128;
 const DECISION_BYTES: i32 = 40;
 
 function readGroup(at: usize): Group {
   return new Group(readText(at), load<u32>(at, 8), load<u64>(at, 16));
+}
+
+function readWaitingGroup(at: usize): WaitingGroup {
+  const group = new WaitingGroup();
+  group.value = readText(at);
+  group.count = load<u32>(at, 8);
+  group.weight = load<u64>(at, 16);
+  group.oldestDueAt = load<u64>(at, 24);
+  group.atLeast = load<bool>(at, 32);
+  return group;
 }
 
 function readRunningJob(at: usize): RunningJob {

@@ -27,6 +27,9 @@ TG_PLACE(tg_ended, not_before, 112);
 TG_SIZE(tg_local_time, 12);
 TG_SIZE(tg_shown, 20);
 TG_SIZE(tg_group, 24);
+TG_SIZE(tg_waiting_group, 40);
+TG_PLACE(tg_waiting_group, at_least, 32);
+TG_SIZE(tg_maybe_waiting_group, 48);
 TG_SIZE(tg_decision, 40);
 TG_PLACE(tg_decision, reason, 24);
 TG_SIZE(tg_plan, 64);
@@ -488,6 +491,10 @@ void tg_host_in_group(uint32_t tag, const char *name, size_t name_len, const cha
                       size_t len, tg_group *result);
 TG_IMPORT("running", "page")
 void tg_host_page(uint32_t offset, uint32_t limit, tg_running_jobs *result);
+TG_IMPORT("waiting", "groups")
+void tg_host_waiting_groups(const char *name, size_t len, tg_waiting_groups *result);
+TG_IMPORT("waiting", "others") void tg_host_waiting_others(tg_maybe_waiting_group *result);
+TG_IMPORT("waiting", "counted-at") void tg_host_waiting_counted_at(tg_maybe_u64 *result);
 TG_IMPORT("state", "get")
 void tg_host_state_get(const char *key, size_t len, tg_maybe_string *result);
 TG_IMPORT("state", "set")
@@ -582,6 +589,24 @@ tg_running_jobs tg_running_page(uint32_t offset, uint32_t limit) {
     tg_running_jobs page;
     tg_host_page(offset, limit, &page);
     return page;
+}
+
+tg_waiting_groups tg_waiting_groups_by(tg_string attribute) {
+    tg_waiting_groups groups;
+    tg_host_waiting_groups(attribute.ptr, attribute.len, &groups);
+    return groups;
+}
+
+tg_maybe_waiting_group tg_waiting_others(void) {
+    tg_maybe_waiting_group others;
+    tg_host_waiting_others(&others);
+    return others;
+}
+
+tg_maybe_u64 tg_waiting_counted_at(void) {
+    tg_maybe_u64 at;
+    tg_host_waiting_counted_at(&at);
+    return at;
 }
 
 tg_maybe_string tg_state_get(tg_string key) {
@@ -758,6 +783,7 @@ typedef struct tg_description {
     bool needs_data;
     bool needs_ended;
     bool needs_earlier;
+    tg_strings waiting_by;
 } tg_description;
 
 typedef struct tg_problem_item {
@@ -797,7 +823,7 @@ typedef struct tg_failure_arguments {
     tg_failure last;
 } tg_failure_arguments;
 
-TG_SIZE(tg_description, 36);
+TG_SIZE(tg_description, 44);
 TG_PLACE(tg_description, group_by, 24);
 TG_SIZE(tg_answer_result, 16);
 TG_PLACE(tg_failure_arguments, job, 32);
@@ -813,15 +839,21 @@ static tg_description *tg_description_of(const char *about, const char *config_s
     return description;
 }
 
+/// The texts of an array with a NULL at the end.
+static tg_strings tg_strings_of(const char *const *texts) {
+    size_t len = 0;
+    while (texts != NULL && texts[len] != NULL) len++;
+    tg_string *names = tg_alloc_array(len, sizeof(tg_string));
+    for (size_t i = 0; i < len; i++) names[i] = tg_str(texts[i]);
+    tg_strings strings = {names, len};
+    return strings;
+}
+
 const tg_description *tg_describe_throttler(const tg_throttler *throttler) {
     tg_description *description = tg_description_of(throttler->about, throttler->config_schema);
     description->state_version = throttler->state_version;
-    size_t len = 0;
-    while (throttler->group_by != NULL && throttler->group_by[len] != NULL) len++;
-    tg_string *names = tg_alloc_array(len, sizeof(tg_string));
-    for (size_t i = 0; i < len; i++) names[i] = tg_str(throttler->group_by[i]);
-    description->group_by.ptr = names;
-    description->group_by.len = len;
+    description->group_by = tg_strings_of(throttler->group_by);
+    description->waiting_by = tg_strings_of(throttler->waiting_by);
     description->needs_running_jobs = throttler->needs_running_jobs;
     description->needs_data = throttler->needs_data;
     description->needs_ended = throttler->needs_ended;

@@ -469,6 +469,28 @@ tg_group tg_running_in_group(tg_dimension by, tg_string value);
 /// The running jobs, the earliest granted first: at most 1000 a page. Needs `needs_running_jobs`.
 tg_running_jobs tg_running_page(uint32_t offset, uint32_t limit);
 
+/// The waiting jobs with one value of an attribute.
+typedef struct tg_waiting_group {
+    tg_string value;
+    uint32_t count;
+    uint64_t weight;
+    /// When the first of them was due.
+    uint64_t oldest_due_at;
+    /// Whether there may be more: counting stopped at a bound.
+    bool at_least;
+} tg_waiting_group;
+
+TG_LIST(tg_waiting_groups, tg_waiting_group);
+TG_OPTION(tg_maybe_waiting_group, tg_waiting_group, tg_waiting_group);
+
+/// What waits in the queue: estimates by an attribute that `waiting_by` names, sorted by value. A
+/// group of each candidate is there.
+tg_waiting_groups tg_waiting_groups_by(tg_string attribute);
+/// The jobs of all partitions that are in no group, because there are too many.
+tg_maybe_waiting_group tg_waiting_others(void);
+/// When the queue was counted. None if that has not happened yet.
+tg_maybe_u64 tg_waiting_counted_at(void);
+
 /// Weights by value.
 typedef struct tg_weights tg_weights;
 
@@ -609,6 +631,9 @@ typedef struct tg_throttler {
     bool needs_ended;
     /// Whether it reads `job->earlier`.
     bool needs_earlier;
+    /// The attributes that group what waits, with a NULL at the end: at most 2, which the queue's
+    /// `partition_by` and `partition_then_by` name. `*` permits both.
+    const char *const *waiting_by;
     /// Adds the errors of a configuration to `problems`. `config` is never NULL.
     void (*check)(const tg_json *config, tg_problems *problems);
     /// Decides on the candidates. They are in the queue's order, and each of them alone fits the

@@ -37,6 +37,7 @@ using Failure = tg_failure;
 using RunningJob = tg_running_job;
 using Ended = tg_ended;
 using Group = tg_group;
+using WaitingGroup = tg_waiting_group;
 /// What happens to a candidate. `run()` and its neighbours make it.
 using Decision = tg_decision;
 /// The inputs of a retry strategy's decision.
@@ -200,6 +201,19 @@ struct Running {
     }
 };
 
+/// What waits in the queue: estimates by the attributes in `waiting_by`. A group of each candidate
+/// is there.
+struct Waiting {
+    /// The groups of the values of an attribute, sorted by value.
+    tg_waiting_groups groups(std::string_view by) const {
+        return tg_waiting_groups_by(detail::borrowed(by));
+    }
+    /// The jobs of all partitions that are in no group, because there are too many.
+    std::optional<WaitingGroup> others() const { return tg_waiting_others(); }
+    /// When the queue was counted. None if that has not happened yet.
+    std::optional<std::uint64_t> counted_at() const { return tg_waiting_counted_at(); }
+};
+
 /// The state, which is committed with the call's decisions if the call succeeds.
 struct State {
     std::optional<std::string_view> get(std::string_view key) const {
@@ -237,6 +251,7 @@ struct Round {
     /// The attempts that ended since the last answer that counted. Needs `needs_ended`.
     tg_ended_attempts ended;
     Running running;
+    Waiting waiting;
     State state;
 };
 
@@ -286,6 +301,9 @@ struct Throttler {
     bool needs_ended = false;
     /// Whether it reads `job.earlier`.
     bool needs_earlier = false;
+    /// The attributes that group what waits: at most 2, which the queue's `partition_by` and
+    /// `partition_then_by` name. `*` permits both.
+    std::vector<const char *> waiting_by = {};
     /// Adds the errors of a configuration.
     void (*check)(const Json &config, Problems &problems) = nullptr;
     /// Decides on the candidates. They are in the queue's order, and each of them alone fits the
@@ -363,7 +381,8 @@ template <const auto &plugin> void check(const tg_json *config, tg_problems *pro
 template <const Throttler &plugin>
 tg_answer decide(const tg_json *config, const tg_round *given, tg_jobs candidates) {
     Round round{given->queue, given->now,   given->seed, given->concurrency,
-                given->room,  given->ended, {},          {}};
+                given->room,  given->ended, {},          {},
+                {}};
     Answer made = plugin.decide(Json(config), round, candidates);
     if (made.error) return tg_answer_error(kept(*made.error));
     std::size_t len = made.decisions.size();
@@ -380,21 +399,27 @@ tg_verdict on_failure(const tg_json *config, const tg_call *call, const tg_job *
     return plugin.on_failure(Json(config), *call, *job, *last).answer;
 }
 
-template <const Throttler &plugin> tg_throttler lowered_throttler() {
+/// The names with a null pointer at the end.
+inline const char **lowered_names(const std::vector<const char *> &given) {
     const char **names =
-        static_cast<const char **>(tg_alloc((plugin.group_by.size() + 1) * sizeof(char *)));
+        static_cast<const char **>(tg_alloc((given.size() + 1) * sizeof(char *)));
     std::size_t len = 0;
-    for (const char *name : plugin.group_by) names[len++] = name;
+    for (const char *name : given) names[len++] = name;
     names[len] = nullptr;
+    return names;
+}
+
+template <const Throttler &plugin> tg_throttler lowered_throttler() {
     tg_throttler lowered{};
     lowered.about = plugin.about;
     lowered.config_schema = plugin.config_schema;
     lowered.state_version = plugin.state_version;
-    lowered.group_by = names;
+    lowered.group_by = lowered_names(plugin.group_by);
     lowered.needs_running_jobs = plugin.needs_running_jobs;
     lowered.needs_data = plugin.needs_data;
     lowered.needs_ended = plugin.needs_ended;
     lowered.needs_earlier = plugin.needs_earlier;
+    lowered.waiting_by = lowered_names(plugin.waiting_by);
     lowered.check = check<plugin>;
     lowered.decide = decide<plugin>;
     return lowered;

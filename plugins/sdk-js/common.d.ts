@@ -81,6 +81,8 @@ export interface About {
   needsEnded?: boolean;
   /** Whether it reads `job.earlier`. A retry strategy always receives it. */
   needsEarlier?: boolean;
+  /** Attributes that group what waits: at most 2, which the queue's `partition_by` and `partition_then_by` name. '*' permits both. */
+  waitingBy?: string[];
 }
 
 /** The data of a candidate, or of the failed job; undefined if it has none. Needs `needsData`. */

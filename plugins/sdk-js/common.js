@@ -142,6 +142,7 @@ export function describe(plugin) {
     needsData: plugin.needsData ?? false,
     needsEnded: plugin.needsEnded ?? false,
     needsEarlier: plugin.needsEarlier ?? false,
+    waitingBy: plugin.waitingBy ?? [],
   };
 }
 

@@ -53,6 +53,27 @@ export interface Running {
   page(offset: number, limit: number): RunningJob[];
 }
 
+/** The waiting jobs with one value of an attribute. */
+export interface WaitingGroup {
+  readonly value: string;
+  readonly count: number;
+  readonly weight: number;
+  /** When the first of them was due. */
+  readonly oldestDueAt: number;
+  /** Whether there may be more: counting stopped at a bound. */
+  readonly atLeast: boolean;
+}
+
+/** What waits in the queue: estimates by the attributes in `waitingBy`. A group of each candidate is there. */
+export interface Waiting {
+  /** The groups of the values of an attribute, sorted by value. */
+  groups(by: string): WaitingGroup[];
+  /** The jobs of all partitions that are in no group, because there are too many; null if there are none. */
+  others(): WaitingGroup | null;
+  /** When the queue was counted; null if that has not happened yet. */
+  countedAt(): number | null;
+}
+
 /**
  * The state of the queue's throttler. Changes are kept with the call's decisions, if it succeeds. At most 256 KiB in all keys
  * and values, where each key counts 32 bytes more. A key has 1 to 128 bytes, a value at most 16 KiB. From `expiresAt` on, a
@@ -111,6 +132,7 @@ export interface Round {
   /** The attempts that ended since the last answer that counted: at most 1000. Empty without `needsEnded`. */
   readonly ended: readonly Ended[];
   readonly running: Running;
+  readonly waiting: Waiting;
   readonly state: State;
 }
 

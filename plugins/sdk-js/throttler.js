@@ -4,6 +4,7 @@
 //   export const throttle = throttler({ about, check(config), decide(config, round, candidates) });
 
 import * as hostRunning from 'tidegate:plugin/running@0.2.0';
+import * as hostWaiting from 'tidegate:plugin/waiting@0.2.0';
 import * as hostState from 'tidegate:plugin/state@0.2.0';
 import {
   asJobs,
@@ -74,6 +75,12 @@ const running = {
   page: (offset, limit) => asJobs(hostRunning.page(whole(offset, 'offset', 0, MOST), whole(limit, 'limit', 0, MOST))),
 };
 
+const waiting = {
+  groups: (by) => hostWaiting.groups(string(by, 'by')),
+  others: () => hostWaiting.others(),
+  countedAt: () => hostWaiting.countedAt(),
+};
+
 const REFUSED = {
   'invalid-key': 'the key must have 1 to 128 bytes',
   'value-too-long': 'the value has more than 16 KiB',
@@ -121,7 +128,7 @@ export function throttler(plugin) {
     decide(context, { concurrency, room, ended }, candidates) {
       try {
         const config = begin(context);
-        const round = { queue: context.queue, now: context.now, concurrency, room, ended: asJobs(ended), running, state };
+        const round = { queue: context.queue, now: context.now, concurrency, room, ended: asJobs(ended), running, waiting, state };
         return checked(plugin.decide(config, round, asJobs(candidates)), candidates.length);
       } catch (error) {
         throw failed(error);

@@ -219,6 +219,8 @@ class Plugin:
     """Whether it reads `round.ended`."""
     needs_earlier: bool = False
     """Whether it reads `job.earlier`. A retry strategy always receives it."""
+    waiting_by: List[str] = []
+    """Attributes that group what waits: at most 2, which the queue's `partition_by` and `partition_then_by` name. '*' permits both."""
 
     def check(self, config: Any):
         """The errors of a configuration: pairs of a JSON pointer and a message."""
@@ -228,7 +230,7 @@ class Plugin:
         schema = self.config_schema
         text = schema if schema is None or isinstance(schema, str) else write_json(schema)
         needs = (self.needs_running_jobs, self.needs_data, self.needs_ended, self.needs_earlier)
-        return types.Description(self.about, text, self.state_version, list(self.group_by), *needs)
+        return types.Description(self.about, text, self.state_version, list(self.group_by), *needs, list(self.waiting_by))
 
     def check_config(self, config: str):
         listen()

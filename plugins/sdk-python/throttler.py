@@ -17,6 +17,7 @@ from componentize_py_types import Err
 from wit_world import exports
 from wit_world.exports import throttle as contract
 from wit_world.imports import running as host_running
+from wit_world.imports import waiting as host_waiting
 from wit_world.imports import state as host_state
 
 from .common import (
@@ -149,6 +150,24 @@ class Running:
         return host_running.page(whole(offset, "offset", 0, 2**32 - 1), whole(limit, "limit", 0, 2**32 - 1))
 
 
+class Waiting:
+    """What waits in the queue: estimates by the attributes in `waiting_by`. A group of each candidate is there."""
+
+    __slots__ = ()
+
+    def groups(self, by: str):
+        """Each value of an attribute with its count, weight, oldest_due_at and at_least, sorted by value."""
+        return host_waiting.groups(string(by, "by"))
+
+    def others(self):
+        """The jobs of all partitions that are in no group, because there are too many; None if there are none."""
+        return host_waiting.others()
+
+    def counted_at(self) -> Optional[int]:
+        """When the queue was counted; None if that has not happened yet."""
+        return host_waiting.counted_at()
+
+
 _REFUSED = {
     host_state.StateError.INVALID_KEY: "the key must have 1 to 128 bytes",
     host_state.StateError.VALUE_TOO_LONG: "the value has more than 16 KiB",
@@ -191,13 +210,13 @@ class State:
         return host_state.keys(string(prefix, "prefix"))
 
 
-_RUNNING, _STATE = Running(), State()
+_RUNNING, _WAITING, _STATE = Running(), Waiting(), State()
 
 
 class Round:
     """The other inputs of a decision. Instants are milliseconds since 1970."""
 
-    __slots__ = ("concurrency", "ended", "now", "queue", "room", "running", "state")
+    __slots__ = ("concurrency", "ended", "now", "queue", "room", "running", "state", "waiting")
 
     queue: str
     now: int
@@ -208,12 +227,13 @@ class Round:
     ended: list
     """The attempts that ended since the last answer that counted, if `needs_ended` is true."""
     running: Running
+    waiting: Waiting
     state: State
 
     def __init__(self, ctx: Any, given: Any):
         self.queue, self.now = ctx.queue, ctx.now
         self.concurrency, self.room, self.ended = given.concurrency, given.room, given.ended
-        self.running, self.state = _RUNNING, _STATE
+        self.running, self.waiting, self.state = _RUNNING, _WAITING, _STATE
 
 
 _MADE = {Decision}

@@ -377,6 +377,42 @@ pub const Running = struct {
     }
 };
 
+/// The waiting jobs with one value of an attribute.
+pub const WaitingGroup = struct {
+    value: []const u8,
+    count: u32,
+    weight: u64,
+    /// When the first of them was due.
+    oldest_due_at: u64,
+    /// Whether there may be more: counting stopped at a bound.
+    at_least: bool,
+};
+
+/// What waits in the queue: estimates by the attributes in `waiting_by`. A group of each candidate
+/// is there.
+pub const Waiting = struct {
+    /// The groups of the values of an attribute, sorted by value.
+    pub fn groups(_: Waiting, by: []const u8) []const WaitingGroup {
+        var place: abi.Place([]const WaitingGroup) = .{};
+        host.waitingGroups(by.ptr, by.len, &place.memory);
+        return place.value();
+    }
+
+    /// The jobs of all partitions that are in no group, because there are too many.
+    pub fn others(_: Waiting) ?WaitingGroup {
+        var place: abi.Place(?WaitingGroup) = .{};
+        host.waitingOthers(&place.memory);
+        return place.value();
+    }
+
+    /// When the queue was counted. None if that has not happened yet.
+    pub fn countedAt(_: Waiting) ?u64 {
+        var place: abi.Place(?u64) = .{};
+        host.waitingCountedAt(&place.memory);
+        return place.value();
+    }
+};
+
 /// The state, which is committed with the call's decisions if the call succeeds.
 pub const State = struct {
     /// `InvalidKey`: the key is empty, or has more than 128 bytes. `ValueTooLong`: the value has
@@ -439,6 +475,7 @@ pub const Round = struct {
     /// The attempts that ended since the last answer that counted. Needs `needs_ended`.
     ended: []const Ended,
     running: Running = .{},
+    waiting: Waiting = .{},
     state: State = .{},
 };
 
@@ -546,6 +583,7 @@ const Description = struct {
     needs_data: bool,
     needs_ended: bool,
     needs_earlier: bool,
+    waiting_by: []const []const u8,
 };
 
 fn declared(comptime Plugin: type, comptime name: []const u8, default: anytype) @TypeOf(default) {
@@ -562,6 +600,7 @@ fn describe(comptime Plugin: type) [*]const u8 {
         .needs_data = declared(Plugin, "needs_data", false),
         .needs_ended = declared(Plugin, "needs_ended", false),
         .needs_earlier = declared(Plugin, "needs_earlier", false),
+        .waiting_by = declared(Plugin, "waiting_by", @as([]const []const u8, &.{})),
     });
 }
 
@@ -591,8 +630,10 @@ fn configOf(comptime Plugin: type, text: []const u8) !Plugin.Config {
 ///
 /// It may have `check(Config, *Problems) void`, `config_schema` (JSON Schema as text),
 /// `state_version` (a number; another one starts with an empty state), `group_by` (the attributes
-/// that group the running set; `*` permits any), and `needs_running_jobs`, `needs_data`,
-/// `needs_ended` and `needs_earlier`, which are true if it uses them. The candidates are in the
+/// that group the running set; `*` permits any), `waiting_by` (at most 2 attributes that group what
+/// waits, which the queue's `partition_by` and `partition_then_by` name; `*` permits both), and
+/// `needs_running_jobs`, `needs_data`, `needs_ended` and `needs_earlier`, which are true if it uses
+/// them. The candidates are in the
 /// queue's order, and each of them alone fits the queue's limits. The running set does not contain
 /// those that this call runs, so count them.
 pub fn exportThrottler(comptime Plugin: type) void {
@@ -708,7 +749,8 @@ comptime {
         .{ Ended, 128 },
         .{ clock.Shown, 20 },
         .{ Group, 24 },
-        .{ Description, 36 },
+        .{ WaitingGroup, 40 },
+        .{ Description, 44 },
         .{ Decision, 40 },
         .{ Plan, 64 },
         .{ abi.Result(Verdict, []const u8), 80 },
@@ -752,6 +794,9 @@ const host = struct {
         fn (u32, Text, usize, Text, usize, [*]u8) callconv(.c) void,
     );
     const page = import("running", "page", fn (u32, u32, [*]u8) callconv(.c) void);
+    const waitingGroups = import("waiting", "groups", fn (Text, usize, [*]u8) callconv(.c) void);
+    const waitingOthers = import("waiting", "others", fn ([*]u8) callconv(.c) void);
+    const waitingCountedAt = import("waiting", "counted-at", fn ([*]u8) callconv(.c) void);
     const stateGet = import("state", "get", fn (Text, usize, [*]u8) callconv(.c) void);
     const stateSet = import(
         "state",

@@ -196,6 +196,8 @@ pub struct Engine {
     /// The plugin strategies that failed.
     breaker: CircuitBreaker,
     failed_throttlers: FailedThrottlers,
+    /// What waits in the queues whose throttlers need it.
+    waiting: jobs::waiting::WaitingEstimates,
     /// When the batches of each queue that no ledger names were last removed.
     batches_collected: Mutex<HashMap<QueueName, Timestamp>>,
     /// Up to where sweeps have read overdue jobs, behind many that cannot be read.
@@ -230,6 +232,7 @@ impl Engine {
             good_retries: Mutex::default(),
             breaker: CircuitBreaker::default(),
             failed_throttlers: FailedThrottlers::default(),
+            waiting: jobs::waiting::WaitingEstimates::default(),
             batches_collected: Mutex::default(),
             overdue_reached: Mutex::default(),
             passes_due: Mutex::default(),

@@ -15,7 +15,7 @@ mod component;
 mod expect;
 mod recorded;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::{Map, Value, json};
@@ -26,8 +26,11 @@ pub use self::{
     recorded::recorded,
 };
 use tidegate_backends::wasm::record;
-use tidegate_core::port::policy::Call;
-use tidegate_core::{queue::plugin::Role, time::Timestamp};
+use tidegate_core::{
+    port::policy::{self, Call, ThrottleCall},
+    queue::plugin::Role,
+    time::Timestamp,
+};
 
 /// One call and its expected response.
 #[derive(Debug, Deserialize)]
@@ -52,6 +55,8 @@ pub struct Case {
     running: Vec<Running>,
     #[serde(default)]
     candidates: Vec<Candidate>,
+    /// Absent: only the candidates wait.
+    waiting: Option<Waiting>,
     #[serde(default)]
     ended: Vec<End>,
     #[serde(default)]
@@ -108,6 +113,27 @@ struct Running {
     attributes: BTreeMap<String, Value>,
     granted_at: Option<Instant>,
     times: Option<u32>,
+}
+
+/// What waits in the queue, in addition to the candidates.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Waiting {
+    /// By attribute and value.
+    groups: BTreeMap<String, BTreeMap<String, WaitingGroup>>,
+    others: Option<WaitingGroup>,
+    counted_at: Option<Instant>,
+}
+
+/// The waiting jobs with one value of an attribute.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WaitingGroup {
+    count: u32,
+    weight: Option<u64>,
+    oldest_due_at: Option<Instant>,
+    #[serde(default)]
+    at_least: bool,
 }
 
 /// An attempt that ended.
@@ -251,6 +277,7 @@ impl Case {
                     },
                     "running": running,
                     "candidates": candidates,
+                    "waiting": self.waiting.as_ref().map(|waiting| waiting.value(self.now)),
                     "state": state,
                     "data": data,
                 }})
@@ -265,7 +292,14 @@ impl Case {
                 }})
             }
         };
-        record::from_json(&call.to_string()).map_err(|error| error.to_string())
+        let call = record::from_json(&call.to_string()).map_err(|error| error.to_string())?;
+        Ok(match call {
+            Call::Throttle(call) if self.waiting.is_none() => {
+                let waiting = Arc::new(policy::Waiting::of(&call.candidates));
+                Call::Throttle(Arc::new(ThrottleCall { waiting, ..(*call).clone() }))
+            }
+            call => call,
+        })
     }
 
     /// Returns the number of candidates.
@@ -353,6 +387,31 @@ impl Running {
             "critical": self.critical,
             "attributes": attributes(&self.attributes),
             "granted-at": self.granted_at.unwrap_or(now),
+        })
+    }
+}
+
+impl Waiting {
+    fn value(&self, now: Instant) -> Value {
+        let groups = |groups: &BTreeMap<String, WaitingGroup>| -> Map<String, Value> {
+            groups.iter().map(|(value, group)| (value.clone(), group.value(now))).collect()
+        };
+        let groups = self.groups.iter().map(|(name, of)| (name.clone(), groups(of).into()));
+        json!({
+            "groups": groups.collect::<Map<_, _>>(),
+            "others": self.others.as_ref().map(|group| group.value(now)),
+            "counted-at": self.counted_at,
+        })
+    }
+}
+
+impl WaitingGroup {
+    fn value(&self, now: Instant) -> Value {
+        json!({
+            "count": self.count,
+            "weight": self.weight,
+            "oldest-due-at": self.oldest_due_at.unwrap_or(now),
+            "at-least": self.at_least,
         })
     }
 }

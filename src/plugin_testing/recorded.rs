@@ -50,6 +50,9 @@ pub fn recorded(name: &str, call: &Value) -> Result<Value, String> {
             }
         }
         case.insert("candidates".to_owned(), candidates.into());
+        if let Some(waiting) = inside.get("waiting").filter(|waiting| !waiting.is_null()) {
+            case.insert("waiting".to_owned(), waiting_of(waiting));
+        }
         let (mut state, mut expires) = (Map::new(), Map::new());
         for (key, value) in inside["state"].as_object().into_iter().flatten() {
             let pair = value.as_array().map(Vec::as_slice);
@@ -73,6 +76,22 @@ pub fn recorded(name: &str, call: &Value) -> Result<Value, String> {
     case.insert("expect".to_owned(), json!({}));
     case.retain(|_, value| !value.is_null());
     Ok(case.into())
+}
+
+/// Returns what waits with the field names of cases. Attributes and values stay as they are.
+fn waiting_of(waiting: &Value) -> Value {
+    let groups = waiting["groups"].as_object().into_iter().flatten().map(|(name, groups)| {
+        let groups = groups.as_object().into_iter().flatten();
+        let groups = groups.map(|(value, group)| (value.clone(), renamed(group.clone())));
+        (name.clone(), Value::Object(groups.collect()))
+    });
+    let mut written = Map::from_iter([("groups".to_owned(), Value::Object(groups.collect()))]);
+    for (field, value) in [("others", &waiting["others"]), ("counted_at", &waiting["counted-at"])] {
+        if !value.is_null() {
+            written.insert(field.to_owned(), renamed(value.clone()));
+        }
+    }
+    written.into()
 }
 
 /// Returns an object with the field names of cases and without null fields.
@@ -109,6 +128,8 @@ mod tests {
                     {"data": {"rows": [1]}, "expires_at": 5000}, {"id": "b", "attempt": 4}],
                 "ended": [{"reason": "timeout", "status": 504, "details": {"a": 1},
                     "message": "no", "target_host": "a.example", "not_before": 2000}],
+                "waiting": {"groups": {"region": {"job-type": {"count": 3, "at_least": true}}},
+                    "others": {"count": 9, "weight": 12}, "counted_at": 500},
                 "state": {"k": "v", "l": "w"}, "state_expires": {"l": 9000}}"#,
             r#"{"name": "a", "role": "retry", "job": {"attempt": 2, "data": {"x": 1},
                     "target_host": "b.example", "replay_of": "j0", "correlation_key": "k",

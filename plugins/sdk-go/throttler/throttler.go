@@ -47,6 +47,9 @@ type Throttler[C any] struct {
 	NeedsEnded bool
 	// NeedsEarlier is whether the throttler reads Job.Earlier.
 	NeedsEarlier bool
+	// WaitingBy has the attributes by which the throttler groups what waits: at most 2, which the
+	// queue's `partition_by` and `partition_then_by` name. `*` permits both.
+	WaitingBy []string
 	// Check returns the errors of a configuration that was parsed. Empty if it is valid. A
 	// throttler may have none.
 	Check func(config C) []Problem
@@ -86,6 +89,8 @@ type Round struct {
 	Ended []Ended
 	// Running has the running jobs, without the candidates.
 	Running Running
+	// Waiting is what waits in the queue, by the attributes in WaitingBy.
+	Waiting Waiting
 	// State is the state that the last committed call left.
 	State State
 }
@@ -156,6 +161,7 @@ func Export[C any](plugin Throttler[C]) {
 		NeedsData:        plugin.NeedsData,
 		NeedsEnded:       plugin.NeedsEnded,
 		NeedsEarlier:     plugin.NeedsEarlier,
+		WaitingBy:        plugin.WaitingBy,
 	}
 	exported.check = func(config string) []Problem { return contract.Check(config, plugin.Check) }
 	exported.decide = func(text string, round *Round, candidates []*Job) (Answer, error) {

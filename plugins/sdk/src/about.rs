@@ -23,6 +23,9 @@ pub struct About {
     pub needs_ended: bool,
     /// Whether it reads [`Job::earlier`](crate::Job::earlier). A retry strategy always may.
     pub needs_earlier: bool,
+    /// The attributes by which it groups what waits: at most 2, which the queue's `partition_by` and
+    /// `partition_then_by` name. `*` permits both.
+    pub waiting_by: &'static [&'static str],
 }
 
 impl About {
@@ -38,6 +41,7 @@ impl About {
             needs_data: false,
             needs_ended: false,
             needs_earlier: false,
+            waiting_by: &[],
         }
     }
 }
@@ -53,6 +57,7 @@ impl From<About> for Description {
             needs_data: about.needs_data,
             needs_ended: about.needs_ended,
             needs_earlier: about.needs_earlier,
+            waiting_by: about.waiting_by.iter().map(|name| (*name).to_owned()).collect(),
         }
     }
 }

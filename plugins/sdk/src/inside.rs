@@ -1,14 +1,19 @@
 //! What a call can access of its queue. In a component, the host provides it.
 
 use crate::{
-    Dimension, Group, RunningJob, StateError,
-    bindings::throttler::tidegate::plugin::{jobs, running, state},
+    Dimension, Group, RunningJob, StateError, WaitingGroup,
+    bindings::throttler::tidegate::plugin::{jobs, running, state, waiting},
 };
 
 /// The running set: the queue's granted jobs, whether started or not. The candidates of this call
 /// are not in it.
 #[derive(Debug)]
 pub struct Running(());
+
+/// What waits in the queue: estimates by the attributes that make its partitions. A group of each
+/// candidate is there.
+#[derive(Debug)]
+pub struct Waiting(());
 
 /// The state of the throttler.
 #[derive(Debug)]
@@ -46,6 +51,28 @@ impl Running {
     /// The running jobs, the earliest granted first; at most 1000 per page.
     pub fn page(&self, offset: u32, limit: u32) -> Vec<RunningJob> {
         running::page(offset, limit)
+    }
+}
+
+impl Waiting {
+    pub(crate) const fn here() -> Self {
+        Self(())
+    }
+
+    /// The groups of the values of an attribute that [`About::waiting_by`](crate::About::waiting_by)
+    /// declares, sorted by value.
+    pub fn groups(&self, by: &str) -> Vec<WaitingGroup> {
+        waiting::groups(by)
+    }
+
+    /// The jobs of all partitions that are in no group, because there are too many.
+    pub fn others(&self) -> Option<WaitingGroup> {
+        waiting::others()
+    }
+
+    /// When the queue was counted, in milliseconds since 1970. None if that has not happened yet.
+    pub fn counted_at(&self) -> Option<u64> {
+        waiting::counted_at()
     }
 }
 

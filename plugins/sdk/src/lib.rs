@@ -99,13 +99,14 @@ pub use bindings::{
             running::{Dimension, Group, RunningJob},
             state::StateError,
             types::{Attribute, Failure, Job, Problem},
+            waiting::Group as WaitingGroup,
         },
     },
 };
 pub use chance::Chance;
 pub use failure::When;
 pub use json::{Raw, parse, quote};
-pub use queue::{Data, Running, State};
+pub use queue::{Data, Running, State, Waiting};
 pub use retry::{Call, RetryStrategy};
 pub use state::state_key;
 pub use throttle::{Round, Throttler};

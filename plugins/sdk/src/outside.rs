@@ -2,12 +2,21 @@
 
 use std::{cell::RefCell, collections::BTreeMap};
 
-use crate::{Dimension, Group, RunningJob, StateError};
+use crate::{Dimension, Group, Job, RunningJob, StateError, WaitingGroup};
 
 /// The running set: the queue's granted jobs, whether started or not. The candidates of this call
 /// are not in it.
 #[derive(Debug, Default)]
 pub struct Running(Vec<RunningJob>);
+
+/// What waits in the queue: estimates by the attributes that make its partitions. A group of each
+/// candidate is there.
+#[derive(Debug, Default)]
+pub struct Waiting {
+    groups: BTreeMap<String, BTreeMap<String, WaitingGroup>>,
+    others: Option<WaitingGroup>,
+    counted_at: Option<u64>,
+}
 
 /// The state of the throttler: values, each with the time of its expiry.
 #[derive(Debug, Default)]
@@ -73,6 +82,77 @@ impl Running {
     /// The running jobs, the earliest granted first; at most 1000 per page.
     pub fn page(&self, offset: u32, limit: u32) -> Vec<RunningJob> {
         self.0.iter().skip(offset as usize).take(limit.min(1000) as usize).cloned().collect()
+    }
+}
+
+impl Waiting {
+    /// Nothing waits: a test has no queue.
+    pub(crate) fn here() -> Self {
+        Self::default()
+    }
+
+    /// Groups by attribute, for tests.
+    pub fn of(
+        groups: BTreeMap<String, Vec<WaitingGroup>>,
+        others: Option<WaitingGroup>,
+        counted_at: Option<u64>,
+    ) -> Self {
+        let by_value = |groups: Vec<WaitingGroup>| {
+            groups.into_iter().map(|group| (group.value.clone(), group)).collect()
+        };
+        let groups = groups.into_iter().map(|(name, groups)| (name, by_value(groups)));
+        Self { groups: groups.collect(), others, counted_at }
+    }
+
+    /// The groups of `candidates` by each of their attributes, for tests: nothing else waits.
+    pub fn of_candidates(candidates: &[Job]) -> Self {
+        let names = candidates.iter().flat_map(|job| &job.attributes);
+        let groups = names.map(|attribute| (attribute.name.clone(), BTreeMap::new())).collect();
+        let mut waiting = Self { groups, others: None, counted_at: None };
+        waiting.cover(candidates);
+        waiting
+    }
+
+    /// Makes sure that at least `candidates` wait in each of the groups.
+    pub fn cover(&mut self, candidates: &[Job]) {
+        for (name, groups) in &mut self.groups {
+            let mut seen: BTreeMap<String, WaitingGroup> = BTreeMap::new();
+            for job in candidates {
+                let Some(value) = job.attribute(name) else { continue };
+                let group = seen.entry(value.to_owned()).or_insert_with(|| WaitingGroup {
+                    value: value.to_owned(),
+                    count: 0,
+                    weight: 0,
+                    oldest_due_at: job.run_at,
+                    at_least: false,
+                });
+                group.count += 1;
+                group.weight += u64::from(job.weight);
+                group.oldest_due_at = group.oldest_due_at.min(job.run_at);
+            }
+            for (value, seen) in seen {
+                let group = groups.entry(value).or_insert_with(|| seen.clone());
+                group.count = group.count.max(seen.count);
+                group.weight = group.weight.max(seen.weight);
+                group.oldest_due_at = group.oldest_due_at.min(seen.oldest_due_at);
+            }
+        }
+    }
+
+    /// The groups of the values of an attribute that [`About::waiting_by`](crate::About::waiting_by)
+    /// declares, sorted by value.
+    pub fn groups(&self, by: &str) -> Vec<WaitingGroup> {
+        self.groups.get(by).into_iter().flat_map(BTreeMap::values).cloned().collect()
+    }
+
+    /// The jobs of all partitions that are in no group, because there are too many.
+    pub fn others(&self) -> Option<WaitingGroup> {
+        self.others.clone()
+    }
+
+    /// When the queue was counted, in milliseconds since 1970. None if that has not happened yet.
+    pub fn counted_at(&self) -> Option<u64> {
+        self.counted_at
     }
 }
 

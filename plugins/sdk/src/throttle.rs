@@ -3,7 +3,7 @@
 use serde::de::DeserializeOwned;
 
 use crate::{
-    About, Answer, Data, Ended, Job, Problem, Running, State,
+    About, Answer, Data, Ended, Job, Problem, Running, State, Waiting,
     config::of_call,
     glue::{Context, WitRound},
 };
@@ -54,6 +54,8 @@ pub struct Round {
     pub ended: Vec<Ended>,
     /// The running jobs, without the candidates.
     pub running: Running,
+    /// What waits in the queue, by the attributes in [`About::waiting_by`].
+    pub waiting: Waiting,
     /// The state that the last committed call left.
     pub state: State,
     /// The candidates' data, if [`About::needs_data`] is true.
@@ -76,6 +78,7 @@ pub fn decide<T: Throttler>(
         room: round.room,
         ended: round.ended,
         running: Running::here(),
+        waiting: Waiting::here(),
         state: State::here(),
         data: Data::here(),
     };

@@ -77,7 +77,8 @@ use tidegate_core::{
         job_store::{
             self, Committed, Depths, DuePage, DueQuery, DueScan, ItemKind, JobStore, ListPage,
             ListQuery, OverduePage, PartitionPage, Purged, Record, RecordKind, RecordQuery,
-            ScanQuery, StoredBody, StoredJob, StoredKey, Txn, UnreadableJob, WakePosition,
+            ScanQuery, StoredBody, StoredJob, StoredKey, Txn, UnreadableJob, WaitingPage,
+            WakePosition,
         },
     },
     queue::{GrantBatch, Ledger, ledger::BatchId},
@@ -222,6 +223,7 @@ impl JobStore for DynamoStore {
             atomicity: Atomicity::Steps { max_in_flight_write: MAX_IN_FLIGHT_WRITE },
             expires_natively: true,
             max_counted_due: MAX_COUNTED_DUE,
+            waiting_pass: (waiting::MAX_COUNTED, waiting::COUNT_PAUSE),
             lists_by_creation: false,
         }
     }
@@ -291,6 +293,19 @@ impl JobStore for DynamoStore {
         skip: &BTreeSet<String>,
     ) -> Result<PartitionPage, StoreError> {
         self.partitions_with_due_jobs(queue, types, until, after, limit as usize, skip).await
+    }
+
+    async fn count_waiting(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        until: Timestamp,
+        after: Option<&str>,
+        limit: u32,
+        most: u32,
+    ) -> Result<WaitingPage, StoreError> {
+        let page = (after, limit as usize, most);
+        self.count_waiting_jobs(queue, types, until, page).await
     }
 
     async fn overdue(

@@ -20,8 +20,9 @@ use tidegate_core::{
     job::{Job, JobId, QueueName, TypeName},
     port::{
         StoreError,
-        job_store::{MAX_LOOKED_AT, PartitionPage, UnreadableJob},
+        job_store::{MAX_LOOKED_AT, PartitionPage, UnreadableJob, WaitingPage},
     },
+    queue::waiting::WaitingCount,
     time::Timestamp,
 };
 
@@ -32,7 +33,96 @@ const MAX_CLOCK_SKEW: Duration = Duration::from_mins(5);
 /// Registrations that are read to find the next hour with jobs.
 const FIRST_BUCKETS: u32 = 8;
 
+/// Jobs that one pass over the partitions of a queue counts.
+pub(super) const MAX_COUNTED: u32 = 4000;
+/// How long the next pass waits for each of them. So no queue costs more than one unit a second.
+pub(super) const COUNT_PAUSE: Duration = Duration::from_millis(250);
+
 impl DynamoStore {
+    /// The number of due jobs of `types` that are not critical, by partition: a page of `limit`
+    /// partitions after `after`, with at most `most` jobs of each.
+    ///
+    /// It reads the beginnings of the buckets up to the present hour, not their ends. Running jobs
+    /// that are read on the way count as read.
+    pub(super) async fn count_waiting_jobs(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        until: Timestamp,
+        (after, limit, most): (Option<&str>, usize, u32),
+    ) -> Result<WaitingPage, StoreError> {
+        let due = self.open(queue, None, Some(Hour::of(until)), false);
+        let late = self.open(queue, None, None, true);
+        let (due, late) = future::try_join(due, late).await?;
+        let mut partitions: BTreeMap<String, Vec<Bucket>> = BTreeMap::new();
+        for bucket in due.into_iter().chain(late) {
+            let is_after = after.is_none_or(|after| after < bucket.partition.as_str());
+            if is_after && bucket.is_of(types) && !bucket.critical {
+                partitions.entry(bucket.partition.clone()).or_default().push(bucket);
+            }
+        }
+        let has_more = partitions.len() > limit;
+        let counts = partitions.into_iter().take(limit).map(|(name, buckets)| async move {
+            let (count, read) =
+                self.count_partition(queue, types, &name, (until, most), buckets).await?;
+            Ok::<_, StoreError>((name, count, read))
+        });
+        let counts: Vec<_> = counts.collect();
+        let counts = stream::iter(counts).buffered(MAX_CONCURRENT_READS);
+        let mut page = WaitingPage::default();
+        for (name, count, read) in counts.try_collect::<Vec<_>>().await? {
+            page.read += read;
+            page.next = Some(name.clone()).filter(|_| has_more);
+            page.counts.extend(count.map(|count| (name, count)));
+        }
+        Ok(page)
+    }
+
+    /// The number of due jobs in `buckets`, which are those of one partition, and how many entries
+    /// were read.
+    async fn count_partition(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        partition: &str,
+        (until, most): (Timestamp, u32),
+        buckets: Vec<Bucket>,
+    ) -> Result<(Option<WaitingCount>, u64), StoreError> {
+        let is_counted = |job: &Job| {
+            job.spec.queue == *queue
+                && types.contains(&job.spec.job_type)
+                && job.spec.partition == partition
+                && !job.spec.critical
+                && job.life.run_at().is_some_and(|at| at <= until)
+        };
+        let (mut jobs, mut seen, mut read) = (Vec::new(), BTreeSet::new(), 0);
+        let mut at_least = false;
+        for bucket in buckets {
+            let late = bucket.late;
+            let to = (!late).then_some(until);
+            let mut reader = Reader::new(self, bucket, None, to).behind_passed();
+            loop {
+                let left = most.saturating_sub(read);
+                if left == 0 {
+                    at_least = true;
+                    break;
+                }
+                let Some(entries) = reader.page(left.min(PAGE_ENTRIES)).await? else { break };
+                read += entries.len().max(1) as u32;
+                for job in entries.into_iter().filter_map(|entry| entry.job) {
+                    if is_counted(&job) && seen.insert(job.id.to_string()) {
+                        jobs.push(job);
+                    }
+                }
+                if reader.is_done() {
+                    break;
+                }
+            }
+        }
+        let count = WaitingCount::of(&jobs).map(|count| WaitingCount { at_least, ..count });
+        Ok((count, u64::from(read)))
+    }
+
     /// The partitions with jobs of `types` that are due at `until`.
     ///
     /// Only the buckets of the present hour and of past ones are read, one page of each that has no

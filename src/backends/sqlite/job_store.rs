@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, atomic::Ordering},
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -22,7 +23,8 @@ use tidegate_core::{
         Atomicity, Committed, Depth, Depths, DuePage, DueQuery, DueScan, Item, ItemKind, JobFilter,
         JobStore, Key, ListPage, ListQuery, OrderedScan, OverduePage, PartitionPage, Purged,
         Record, RecordKind, RecordQuery, ScanQuery, StateFilter, StoreCapabilities, StoreError,
-        StoredBody, StoredJob, StoredKey, Txn, UnreadableJob, WakePosition, Write, flatten,
+        StoredBody, StoredJob, StoredKey, Txn, UnreadableJob, WaitingPage, WakePosition, Write,
+        flatten,
     },
     queue::{GrantBatch, Ledger, ledger::BatchId},
     time::Timestamp,
@@ -30,6 +32,10 @@ use tidegate_core::{
 
 /// Most due jobs that a count covers. It counts entries of an index, and reads no job.
 const MAX_COUNTED_DUE: u32 = 100_000;
+/// Index entries that one pass over the waiting jobs of a queue counts.
+const MAX_COUNTED_WAITING: u32 = 1_000_000;
+/// How long the next pass waits for each of them. An entry takes about a hundredth of it.
+const COUNT_PAUSE: Duration = Duration::from_micros(20);
 /// How many jobs that cannot be read a page skips. Then it ends, and the next one reads on behind
 /// them.
 pub(super) const MAX_UNREADABLE_ROWS: u32 = 1000;
@@ -94,6 +100,7 @@ impl JobStore for SqliteStore {
             atomicity: Atomicity::Atomic,
             expires_natively: false,
             max_counted_due: MAX_COUNTED_DUE,
+            waiting_pass: (MAX_COUNTED_WAITING, COUNT_PAUSE),
             lists_by_creation: true,
         }
     }
@@ -172,6 +179,25 @@ impl JobStore for SqliteStore {
         let names = self.names();
         self.readers
             .read(|db| due::partitions(db, &names, queue, types, (until, after, limit), skip))
+    }
+
+    async fn count_waiting(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        until: Timestamp,
+        after: Option<&str>,
+        limit: u32,
+        most: u32,
+    ) -> Result<WaitingPage, StoreError> {
+        // A page may take some milliseconds, so it has its own thread.
+        let (readers, names) = (Arc::clone(&self.readers), self.names());
+        let (queue, types, after) = (queue.clone(), types.to_vec(), after.map(str::to_owned));
+        let page = tokio::task::spawn_blocking(move || {
+            let range = (until, after.as_deref(), limit);
+            readers.read(|db| due::count_waiting(db, &names, &queue, &types, range, most))
+        });
+        page.await.map_err(|error| StoreError::unavailable_in("the count did not finish", error))?
     }
 
     async fn overdue(

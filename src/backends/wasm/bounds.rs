@@ -57,13 +57,15 @@ pub(crate) const EARLIER: usize = 50;
 
 /// Attributes by which a plugin may group the running set.
 pub const GROUPS: usize = 16;
+/// Attributes by which a plugin may group the waiting jobs.
+pub const WAITING_GROUPS: usize = 2;
 /// Bytes of the JSON Schema of a configuration.
 pub(crate) const SCHEMA_BYTES: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_core::port::policy::ENDED_DETAIL_BYTES;
+    use tidegate_core::{port::policy::ENDED_DETAIL_BYTES, queue::waiting::MAX_WAITING_PARTITIONS};
 
     #[test]
     fn a_text_is_cut_between_two_characters() {
@@ -103,6 +105,8 @@ mod tests {
             "first 50",
             "the latest 50",
             "At most 16, of 1 to 64 bytes",
+            "At most 2, of 1 to 64 bytes",
+            "the 1000 partitions with most jobs",
             "an object of at most 64 KiB",
             "At most 200 bytes",
             "At most 2000 bytes",
@@ -121,6 +125,7 @@ mod tests {
             (PROBLEMS, EARLIER, GROUPS, SCHEMA_BYTES, MESSAGE_BYTES),
             (50, 50, 16, 64 << 10, 2000)
         );
+        assert_eq!((WAITING_GROUPS, MAX_WAITING_PARTITIONS), (2, 1000));
         assert_eq!(
             (METRIC_NAME_BYTES, METRIC_SERIES, METRIC_CHANGES, ENDED_DETAIL_BYTES, EARLIER_BYTES),
             (64, 100, 1000, 1 << 20, 1 << 20)

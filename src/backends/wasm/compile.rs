@@ -264,6 +264,7 @@ impl Inner {
             needs_data: said.needs_data,
             needs_ended: said.needs_ended,
             needs_earlier: said.needs_earlier,
+            waiting_by: said.waiting_by,
         };
         let guest = |role| Guest::new(None, Subject::Itself(role));
         let throttler = loaded.throttler.as_ref().map(|throttler| {
@@ -288,7 +289,7 @@ impl Inner {
 fn described(role: &str, said: Result<Description, Fault>) -> Result<Description, Refused> {
     let refuse = |message: String| Refused::because(format!("`{role}.describe`: {message}"));
     let description = said.map_err(|fault| refuse(fault.message))?;
-    let Description { about, config_schema, group_by, .. } = &description;
+    let Description { about, config_schema, group_by, waiting_by, .. } = &description;
     if about.len() > bounds::MESSAGE_BYTES {
         return Err(refuse(format!(
             "`about` has {} bytes; at most {} are taken",
@@ -310,12 +311,15 @@ fn described(role: &str, said: Result<Description, Fault>) -> Result<Description
     }
     let bad =
         |name: &&String| name.is_empty() || name.len() > tidegate_core::job::extract::NAME_BYTES;
-    if group_by.len() > bounds::GROUPS || group_by.iter().any(|name| bad(&name)) {
-        return Err(refuse(format!(
-            "`group-by` has at most {} names of 1 to {} bytes",
-            bounds::GROUPS,
-            tidegate_core::job::extract::NAME_BYTES
-        )));
+    for (field, names, most) in
+        [("group-by", group_by, bounds::GROUPS), ("waiting-by", waiting_by, bounds::WAITING_GROUPS)]
+    {
+        if names.len() > most || names.iter().any(|name| bad(&name)) {
+            return Err(refuse(format!(
+                "`{field}` has at most {most} names of 1 to {} bytes",
+                tidegate_core::job::extract::NAME_BYTES
+            )));
+        }
     }
     Ok(description)
 }

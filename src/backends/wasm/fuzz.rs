@@ -66,6 +66,7 @@ fn throttle_call(candidates: usize) -> ThrottleCall {
         state: Arc::default(),
         data: BTreeMap::new(),
         hosts: Arc::default(),
+        waiting: Arc::default(),
     }
 }
 

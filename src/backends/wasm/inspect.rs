@@ -31,8 +31,8 @@ const CONTRACT_VERSION: &str = "0.2.0";
 /// The package of the contract.
 const PACKAGE: &str = "tidegate:plugin/";
 /// The interfaces that a plugin may import.
-const IMPORTS: [&str; 8] =
-    ["types", "clock", "random", "log", "metrics", "state", "running", "jobs"];
+const IMPORTS: [&str; 9] =
+    ["types", "clock", "random", "log", "metrics", "state", "running", "waiting", "jobs"];
 /// The interfaces that a plugin may export; it exports at least one.
 const EXPORTS: [&str; 2] = ["throttle", "retry"];
 

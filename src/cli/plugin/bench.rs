@@ -16,6 +16,8 @@ use tidegate_core::{port::policy::Usage, queue::plugin::Role};
 /// Running jobs and candidates of each size.
 const THROTTLER: [(usize, usize); 6] =
     [(0, 1), (10, 10), (100, 100), (1000, 100), (10_000, 100), (10_000, 1000)];
+/// Groups of what waits, by each attribute: as many as a queue has at most.
+const WAITING_GROUPS: usize = 1000;
 /// Earlier failures of each size.
 const RETRY: [usize; 3] = [0, 10, 50];
 
@@ -175,7 +177,19 @@ fn throttle(
     json!({
         "name": "bench", "role": "throttler", "config": config, "concurrency": 20_000,
         "running": running, "candidates": jobs("job", candidates),
+        "waiting": {"groups": waiting(given)},
     })
+}
+
+/// Returns what waits by each attribute: a hundred jobs of each of a thousand values, the given ones
+/// first.
+fn waiting(given: &[(String, Vec<String>)]) -> Map<String, Value> {
+    let groups = |values: &[String]| -> Map<String, Value> {
+        let further = (values.len()..WAITING_GROUPS).map(|place| format!("value-{place}"));
+        let values = values.iter().take(WAITING_GROUPS).cloned().chain(further);
+        values.map(|value| (value, json!({"count": 100}))).collect()
+    };
+    given.iter().map(|(name, values)| (name.clone(), groups(values).into())).collect()
 }
 
 /// Returns a retry strategy's call after `earlier` failures.
@@ -252,6 +266,8 @@ mod tests {
             .map(|job| job["attributes"]["region"].as_str().unwrap())
             .collect();
         assert_eq!(regions, ["east", "west", "east"]);
+        let groups = case["waiting"]["groups"]["region"].as_object().unwrap();
+        assert_eq!((groups.len(), &groups["west"]["count"]), (WAITING_GROUPS, &json!(100)));
         assert!(
             attribute("region").is_err()
                 && attribute("=a").is_err()

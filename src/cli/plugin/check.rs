@@ -148,6 +148,7 @@ fn as_text(found: &RoleFindings, configured: bool) -> String {
         needs_data,
         needs_ended,
         needs_earlier,
+        waiting_by,
     } = &found.description;
     let mut text = format!("{}: {about}", local::word(found.role));
     let names: Vec<&str> = group_by.iter().map(String::as_str).collect();
@@ -156,6 +157,7 @@ fn as_text(found: &RoleFindings, configured: bool) -> String {
         (*needs_data, "data"),
         (*needs_ended, "ended attempts"),
         (*needs_earlier, "earlier attempts"),
+        (!waiting_by.is_empty(), "waiting jobs"),
     ]
     .into_iter()
     .filter_map(|(needed, word)| needed.then_some(word))

@@ -8,7 +8,7 @@ use super::job_store::{
     Committed, Depths, DuePage, DueQuery, DueScan, Item, ItemKind, JobStore, Key, ListPage,
     ListQuery, OverduePage, PartitionPage, Purged, Record, RecordKind, RecordQuery, ScanPage,
     ScanQuery, StoreCapabilities, StoreError, StoredBody, StoredJob, StoredKey, Txn, UnreadableJob,
-    WakePosition,
+    WaitingPage, WakePosition,
 };
 use crate::{
     job::{Job, JobId, QueueName, Spec, TypeName},
@@ -27,6 +27,7 @@ pub enum Operation {
     CountDue,
     ActiveQueues,
     Partitions,
+    CountWaiting,
     Overdue,
     Running,
     Ledger,
@@ -91,6 +92,22 @@ pub trait StoreLayer: Send + Sync {
         async move {
             let call = self.inner().partitions(queue, types, until, after, limit, skip);
             self.around(Operation::Partitions, call).await
+        }
+    }
+
+    /// See [`JobStore::count_waiting`].
+    fn count_waiting(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        until: Timestamp,
+        after: Option<&str>,
+        limit: u32,
+        most: u32,
+    ) -> impl Future<Output = Result<WaitingPage, StoreError>> + Send {
+        async move {
+            let call = self.inner().count_waiting(queue, types, until, after, limit, most);
+            self.around(Operation::CountWaiting, call).await
         }
     }
 
@@ -188,6 +205,18 @@ impl<L: StoreLayer> JobStore for L {
         skip: &BTreeSet<String>,
     ) -> Result<PartitionPage, StoreError> {
         StoreLayer::partitions(self, queue, types, until, after, limit, skip).await
+    }
+
+    async fn count_waiting(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        until: Timestamp,
+        after: Option<&str>,
+        limit: u32,
+        most: u32,
+    ) -> Result<WaitingPage, StoreError> {
+        StoreLayer::count_waiting(self, queue, types, until, after, limit, most).await
     }
 
     async fn overdue(

@@ -51,6 +51,10 @@ pub struct QueueConfig {
     /// The attribute whose values take turns: a name of 1 to 64 bytes. The value at the enqueue
     /// counts. A change applies to jobs that are enqueued, or whose data is changed, afterwards.
     pub partition_by: Option<String>,
+    /// A second attribute, so that the combinations of both values take turns. It needs
+    /// `partition_by`, and goes not with `strict_order`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partition_then_by: Option<String>,
     /// Whether the jobs of a partition start one after another, in the order of their first due
     /// times: the oldest holds back the rest until it has ended, also while it waits for another
     /// attempt. It needs `partition_by`, and goes with neither a throttler nor `order: priority`.
@@ -77,6 +81,7 @@ impl Default for QueueConfig {
             order_step_seconds: Seconds::new(60),
             ageing_seconds: None,
             partition_by: None,
+            partition_then_by: None,
             strict_order: false,
             constraints: Vec::new(),
             throttler: None,

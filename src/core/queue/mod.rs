@@ -3,7 +3,7 @@
 //! Read in this order: [`config`] (a queue's configuration), [`order`] (which job is first),
 //! [`admission`] (**where a job is admitted**), [`usage`] (capacity in use), [`matcher`] and
 //! [`rate`] (the parts of limits), [`ledger`] (the record of a queue's grants), [`plugin`] (a
-//! throttler of the queue's owner).
+//! throttler of the queue's owner), [`waiting`] (what that throttler sees of the jobs that wait).
 
 pub mod admission;
 pub mod config;
@@ -16,6 +16,7 @@ pub mod plugin_state;
 pub mod rate;
 pub mod startable;
 pub mod usage;
+pub mod waiting;
 
 #[cfg(test)]
 mod tests;

@@ -79,6 +79,40 @@ pub struct Description {
     /// Whether it reads the earlier attempts of candidates.
     #[serde(default)]
     pub needs_earlier: bool,
+    /// Attributes by which it groups the waiting jobs.
+    #[serde(default)]
+    pub waiting_by: Vec<String>,
+}
+
+/// The name in `group_by` and `waiting_by` that permits every attribute.
+pub const ANY_ATTRIBUTE: &str = "*";
+
+impl Description {
+    /// Whether it groups the waiting jobs.
+    pub fn groups_waiting(&self) -> bool {
+        !self.waiting_by.is_empty()
+    }
+
+    /// Why a throttler with this description does not suit a queue whose partitions have these
+    /// attributes; none if it does.
+    pub fn waiting_problem<'a>(
+        &self,
+        partition_attributes: impl Iterator<Item = &'a str>,
+    ) -> Option<String> {
+        let attributes: Vec<&str> = partition_attributes.collect();
+        let is_missing = |name: &&String| {
+            let is_any = *name == ANY_ATTRIBUTE;
+            if is_any { attributes.is_empty() } else { !attributes.contains(&name.as_str()) }
+        };
+        let missing = self.waiting_by.iter().find(is_missing)?;
+        let which = if missing == ANY_ATTRIBUTE { "an attribute".into() } else { missing.clone() };
+        Some(format!("must name {which}, by which the throttler groups the waiting jobs"))
+    }
+
+    /// Whether it groups the waiting jobs by `attribute`.
+    pub fn groups_waiting_by(&self, attribute: &str) -> bool {
+        self.waiting_by.iter().any(|name| name == attribute || name == ANY_ATTRIBUTE)
+    }
 }
 
 /// One version of a plugin. Its objects never change: their keys are hashes of their bytes.

@@ -52,6 +52,18 @@ fn queue_fields(queue: &QueueConfig) -> Result<(), ValidationError> {
     if let Some(name) = &queue.partition_by {
         check_text("partition_by", name, extract::NAME_BYTES)?;
     }
+    if let Some(name) = &queue.partition_then_by {
+        check_text("partition_then_by", name, extract::NAME_BYTES)?;
+        let fault = match queue {
+            QueueConfig { partition_by: None, .. } => "must be given only with `partition_by`",
+            QueueConfig { strict_order: true, .. } => "must not be given with `strict_order`",
+            _ if queue.partition_by.as_ref() == Some(name) => "must differ from `partition_by`",
+            _ => "",
+        };
+        if !fault.is_empty() {
+            return Err(ValidationError::new("partition_then_by", fault));
+        }
+    }
     if queue.strict_order {
         let fault = match queue {
             QueueConfig { partition_by: None, .. } => "must be given only with `partition_by`",

@@ -24,3 +24,4 @@ pub(crate) mod running;
 pub mod sorted;
 pub mod sweep;
 pub mod unclaimed;
+pub(crate) mod waiting;

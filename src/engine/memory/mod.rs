@@ -16,6 +16,7 @@ pub use work_queue::MemoryWorkQueue;
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Bound,
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -30,11 +31,11 @@ use tidegate_core::{
             JobStore, Key, ListPage, ListQuery, MAX_UNREADABLE, OrderedScan, OverduePage,
             PartitionPage, Purged, Record, RecordKind, RecordQuery, ScanQuery, StateFilter,
             StoreCapabilities, StoreError, StoredBody, StoredJob, StoredKey, Txn, UnreadableJob,
-            WakePosition, flatten, is_stored_separately,
+            WaitingPage, WakePosition, flatten, is_stored_separately,
         },
         listing::Cursor,
     },
-    queue::{GrantBatch, Ledger, ledger::BatchId},
+    queue::{GrantBatch, Ledger, ledger::BatchId, waiting::WaitingCount},
     time::Timestamp,
 };
 
@@ -75,6 +76,7 @@ impl JobStore for MemoryStore {
             atomicity: Atomicity::Atomic,
             expires_natively: false,
             max_counted_due: 100_000,
+            waiting_pass: (1_000_000, Duration::ZERO),
             lists_by_creation: true,
         }
     }
@@ -158,6 +160,40 @@ impl JobStore for MemoryStore {
             }
         }
         Ok(PartitionPage::of(first, until, limit as usize))
+    }
+
+    async fn count_waiting(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        until: Timestamp,
+        after: Option<&str>,
+        limit: u32,
+        most: u32,
+    ) -> Result<WaitingPage, StoreError> {
+        let records = self.records.lock();
+        let is_counted = |job: &&Job| {
+            let partition = job.spec.partition.as_str();
+            types.contains(&job.spec.job_type)
+                && !job.spec.critical
+                && job.life.run_at().is_some_and(|at| at <= until)
+                && after.is_none_or(|after| after < partition)
+        };
+        let mut due: BTreeMap<&str, Vec<&Job>> = BTreeMap::new();
+        for job in records.scheduled(queue).filter(is_counted) {
+            due.entry(&job.spec.partition).or_default().push(job);
+        }
+        let has_more = due.len() > limit as usize;
+        let mut page = WaitingPage::default();
+        for (name, jobs) in due.into_iter().take(limit as usize) {
+            let counted = jobs.iter().take(most as usize).copied();
+            let Some(count) = WaitingCount::of(counted) else { continue };
+            let at_least = jobs.len() > most as usize;
+            page.read += u64::from(count.jobs);
+            page.counts.push((name.to_owned(), WaitingCount { at_least, ..count }));
+        }
+        page.next = page.counts.last().filter(|_| has_more).map(|(name, _)| name.clone());
+        Ok(page)
     }
 
     async fn overdue(

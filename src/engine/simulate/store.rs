@@ -19,11 +19,17 @@ use tidegate_core::{
     job::{Job, JobId, QueueName, TypeName},
     port::{
         Clock, Committed, JobStore, StoreError, StoreLayer, Txn, Write,
-        job_store::{DuePage, DueQuery, PartitionPage, flatten},
+        job_store::{DuePage, DueQuery, PartitionPage, WaitingPage, flatten},
     },
-    queue::order::{self, Order, Position},
+    queue::{
+        order::{self, Order, Position},
+        waiting::WaitingCount,
+    },
     time::Timestamp,
 };
+
+/// Jobs of each partition and type whose weights and due times are read to count what waits.
+const WAITING_SAMPLE: usize = 100;
 
 /// The store.
 pub(super) struct SimulationStore {
@@ -106,10 +112,7 @@ impl Index {
         let mut keys: Vec<&order::OrderKey> = Vec::new();
         let mut next: Option<Timestamp> = None;
         for group in queried {
-            while group.later.first().is_some_and(|(at, _)| *at <= query.until) {
-                let (run_at, id) = group.later.pop_first().expect("it was just seen");
-                group.due.insert(order.key(locations[&id].priority, run_at, &id));
-            }
+            group.move_due(query.until, *order, locations);
             next = next.into_iter().chain(group.later.first().map(|(at, _)| *at)).min();
             match &after {
                 Some(after) => keys.extend(
@@ -143,6 +146,57 @@ impl Index {
             }
         }
         PartitionPage::of(first, until, limit)
+    }
+}
+
+/// How many jobs of a partition wait, and the first of them.
+type WaitingJobs = (String, usize, Vec<JobId>);
+
+impl Index {
+    /// What waits in at most `limit` partitions after `after`, without critical jobs, and the last
+    /// partition if there are more.
+    fn waiting(
+        &mut self,
+        types: &[TypeName],
+        until: Timestamp,
+        after: Option<&str>,
+        limit: usize,
+    ) -> (Vec<WaitingJobs>, Option<String>) {
+        let Self { order, groups, locations } = self;
+        let mut found: BTreeMap<&str, (usize, Vec<JobId>)> = BTreeMap::new();
+        for ((partition, job_type), group) in &mut groups[0] {
+            if !types.contains(job_type) || after.is_some_and(|after| partition.as_str() <= after) {
+                continue;
+            }
+            group.move_due(until, *order, locations);
+            if group.due.is_empty() {
+                continue;
+            }
+            let (jobs, first) = found.entry(partition).or_default();
+            *jobs += group.due.len();
+            first.extend(group.due.iter().take(WAITING_SAMPLE).map(|(.., id)| id.clone()));
+        }
+        let has_more = found.len() > limit;
+        let found = found.into_iter().take(limit);
+        let found: Vec<WaitingJobs> =
+            found.map(|(name, (jobs, first))| (name.to_owned(), jobs, first)).collect();
+        let next = found.last().filter(|_| has_more).map(|(name, ..)| name.clone());
+        (found, next)
+    }
+}
+
+impl DueGroup {
+    /// Moves what is due at `until` into the queue's order.
+    fn move_due(
+        &mut self,
+        until: Timestamp,
+        order: Order,
+        locations: &HashMap<JobId, DueLocation>,
+    ) {
+        while self.later.first().is_some_and(|(at, _)| *at <= until) {
+            let (run_at, id) = self.later.pop_first().expect("it was just seen");
+            self.due.insert(order.key(locations[&id].priority, run_at, &id));
+        }
     }
 }
 
@@ -218,6 +272,35 @@ impl StoreLayer for SimulationStore {
             pages.push(DuePage { jobs, next, next_due });
         }
         Ok(pages)
+    }
+
+    async fn count_waiting(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        until: Timestamp,
+        after: Option<&str>,
+        limit: u32,
+        most: u32,
+    ) -> Result<WaitingPage, StoreError> {
+        if *queue != self.queue {
+            return self.memory.count_waiting(queue, types, until, after, limit, most).await;
+        }
+        let (found, next) = self.index.lock().waiting(types, until, after, limit as usize);
+        let mut page = WaitingPage { next, ..WaitingPage::default() };
+        for (partition, jobs, first) in found {
+            page.read += jobs as u64;
+            let read = self.memory.get(&first).await?;
+            let sample: Vec<Job> = read.into_iter().flatten().flatten().collect();
+            let Some(count) = WaitingCount::of(&sample) else { continue };
+            let of_sample = sample.len() as u64;
+            let counted = u32::try_from(jobs).unwrap_or(u32::MAX).min(most);
+            let weight = (count.weight * u64::from(counted) + of_sample / 2) / of_sample;
+            let at_least = jobs > counted as usize;
+            let count = WaitingCount { jobs: counted, weight, at_least, ..count };
+            page.counts.push((partition, count));
+        }
+        Ok(page)
     }
 
     async fn partitions(

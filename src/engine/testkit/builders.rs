@@ -62,6 +62,12 @@ impl JobBuilder {
         self
     }
 
+    /// With this weight.
+    pub fn weight(mut self, weight: u32) -> Self {
+        self.spec.weight = weight;
+        self
+    }
+
     /// Critical.
     pub fn critical(mut self, critical: bool) -> Self {
         self.spec.critical = critical;

@@ -6,11 +6,19 @@ use tidegate_backends::{
     dynamodb::{DynamoStore, memory::MemoryTable},
     testkit::meter::table::Metered,
 };
-use tidegate_core::{job::type_config::TypeConfig, queue::QueueConfig};
+use tidegate_core::{
+    job::type_config::TypeConfig,
+    queue::{QueueConfig, plugin::Description},
+    time::Timestamp,
+};
 use tidegate_engine::{
     Dispatch, TickInput, TickOutcome,
     memory::{FakeClock, SeededEntropy},
     request::NewJob,
+    testkit::{
+        FnPolicy,
+        policies::{each, hold},
+    },
 };
 
 use crate::cases::harness::{Harness, demand, with};
@@ -36,7 +44,7 @@ async fn harness(after: impl Fn(usize) -> Duration) -> (Harness, Arc<Metered<Mem
     (p, table)
 }
 
-fn of_tenant(tenant: usize, run_at: tidegate_core::time::Timestamp) -> NewJob {
+fn of_tenant(tenant: usize, run_at: Timestamp) -> NewJob {
     NewJob { run_at: Some(run_at), ..with("tenant", &format!("t{tenant:03}")) }
 }
 
@@ -89,4 +97,35 @@ async fn tenants_of_this_hour_cost_a_tick_one_unit_each() {
         started += outcome.claimed.len();
     }
     assert_eq!(started, 5, "as many as the limit lets start");
+}
+
+#[tokio::test]
+async fn groups_of_what_waits_cost_a_tick_one_record() {
+    let (p, table) = harness(|_| Duration::ZERO).await;
+    let policy = FnPolicy::default().throttling(|_, call| {
+        assert_eq!(call.waiting.groups["tenant"].len(), TENANTS);
+        Ok(each(call, |_| hold("no")))
+    });
+    let mut p = p.with_policy(policy);
+    let says = Description { waiting_by: vec!["tenant".into()], ..Description::default() };
+    let config = QueueConfig { partition_by: Some("tenant".into()), ..QueueConfig::default() };
+    p.throttled(says, QueueConfig { concurrency: Some(5), ..config }).await;
+    let reads = |of: &str| {
+        let read = table.take_partitions();
+        let read = read.iter().filter(|(key, _)| key.starts_with(of));
+        read.map(|(_, bill)| bill.reads).sum::<f64>()
+    };
+    reads("");
+    let next_at = p.engine.count_waiting(Timestamp::MAX).await.unwrap().unwrap();
+    // A job and a bucket of each tenant, in strongly consistent reads of at least one unit.
+    let counted = reads("B#");
+    assert!((1.0..=2.0 * TENANTS as f64).contains(&counted), "{counted} units");
+    assert!(next_at >= p.now() + Duration::from_secs(TENANTS as u64 / 4), "{next_at}");
+    for (seconds, most) in [(11, 5.0), (1, 0.0), (11, 5.0)] {
+        p.wait(seconds);
+        let demands = vec![demand(&["work"], 3, Dispatch::Claim)];
+        p.tick(TickInput { demands, queue_changed: true, ..TickInput::default() }).await;
+        let record = reads("E#waiting");
+        assert!(record <= most, "{record} units after {seconds} s");
+    }
 }

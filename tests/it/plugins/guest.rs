@@ -36,6 +36,12 @@ pub const COUNT: &str =
 /// The running set by a dimension (its case, and a name for attributes), and where the list goes.
 pub const GROUPS: &str =
     r#"(import "tidegate:plugin/running@0.2.0" "groups" (func $groups (param i32 i32 i32 i32)))"#;
+/// What waits by an attribute, and where the list goes.
+pub const WAITING: &str =
+    r#"(import "tidegate:plugin/waiting@0.2.0" "groups" (func $waiting (param i32 i32 i32)))"#;
+/// What else waits: where the result goes.
+pub const OTHERS: &str =
+    r#"(import "tidegate:plugin/waiting@0.2.0" "others" (func $others (param i32)))"#;
 /// Running jobs: offset, limit, and where the list goes.
 pub const PAGE: &str =
     r#"(import "tidegate:plugin/running@0.2.0" "page" (func $page (param i32 i32 i32)))"#;
@@ -66,6 +72,7 @@ pub struct Guest {
     realloc: Option<String>,
     about: &'static str,
     schema: Option<&'static str>,
+    waiting_by: Vec<&'static str>,
     group_by: Vec<&'static str>,
     needs: [bool; 4],
     pages: u32,
@@ -91,6 +98,7 @@ impl Guest {
             about: "A guest of the tests.",
             schema: None,
             group_by: Vec::new(),
+            waiting_by: Vec::new(),
             needs: [false; 4],
             pages: 2,
         }
@@ -156,6 +164,11 @@ impl Guest {
     /// That groups by these attributes.
     pub fn group_by(self, names: &[&'static str]) -> Self {
         Self { group_by: names.to_vec(), ..self }
+    }
+
+    /// That groups what waits by these attributes.
+    pub fn waiting_by(self, names: &[&'static str]) -> Self {
+        Self { waiting_by: names.to_vec(), ..self }
     }
 
     /// That needs running jobs, data, ended attempts.
@@ -260,14 +273,17 @@ impl Guest {
         let about = text(self.about);
         let schema = self.schema.map(&mut text);
         let names: Vec<u32> = self.group_by.iter().flat_map(|name| text(name)).collect();
+        let waiting: Vec<u32> = self.waiting_by.iter().flat_map(|name| text(name)).collect();
         let mut words = about.to_vec();
         words.push(u32::from(schema.is_some()));
         words.extend(schema.unwrap_or_default());
         words.extend([1, 320, self.group_by.len() as u32]);
         let mut bytes: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
         bytes.extend(self.needs.map(u8::from));
-        let names: Vec<u8> = names.into_iter().flat_map(u32::to_le_bytes).collect();
-        [(256, bytes), (320, names), (1024, texts)]
+        bytes.extend([700, self.waiting_by.len() as u32].into_iter().flat_map(u32::to_le_bytes));
+        let [names, waiting] = [names, waiting]
+            .map(|names| names.into_iter().flat_map(u32::to_le_bytes).collect::<Vec<u8>>());
+        [(256, bytes), (320, names), (700, waiting), (1024, texts)]
             .map(|(at, bytes)| format!("(data (i32.const {at}) \"{}\")", escaped(&bytes)))
             .concat()
     }

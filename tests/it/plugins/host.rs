@@ -10,14 +10,20 @@ use tidegate_core::{
         Action, Decision, FaultKind, Policy as _, PolicyState, Problem, Purpose, RetryAnswer,
         RetryPlan, ThrottleCall,
     },
-    queue::plugin::Role,
+    queue::{
+        plugin::Role,
+        waiting::{Waiting, WaitingCount},
+    },
     time::Seconds,
 };
 use tidegate_engine::testkit::builders::{at, name};
 
 use super::{
     NOW, Plugged, assert_fault, failure,
-    guest::{COUNT, DATA, GET, GROUPS, Guest, INSTANT, LOCAL, LOG, NEXT, NOW_OF, PAGE, SET},
+    guest::{
+        COUNT, DATA, GET, GROUPS, Guest, INSTANT, LOCAL, LOG, NEXT, NOW_OF, OTHERS, PAGE, SET,
+        WAITING,
+    },
     offer,
 };
 
@@ -98,6 +104,68 @@ async fn the_running_set_is_divided_by_what_is_asked() {
         Plugged::new(guest.items(r#"(data (i32.const 2048) "region")"#).decide(&body)).await;
     plugged.throttle(offer(1, 6)).await.unwrap();
     assert_eq!(plugged.lines(), ["east", "north", "west"]);
+}
+
+/// What waits: of the region `east` with a count, and of `west`; and the others.
+fn waiting() -> ThrottleCall {
+    let count = |jobs| WaitingCount {
+        jobs,
+        weight: 2 * u64::from(jobs),
+        oldest_due_at: at(NOW - 5),
+        at_least: true,
+    };
+    let regions = [("east".to_owned(), count(3000)), ("west".to_owned(), count(7))];
+    let waiting = Waiting {
+        counted_at: Some(at(NOW - 1)),
+        groups: [("region".to_owned(), regions.into())].into(),
+        others: Some(count(12)),
+    };
+    ThrottleCall { waiting: Arc::new(waiting), ..offer(1, 0) }
+}
+
+#[tokio::test]
+async fn what_waits_comes_in_groups() {
+    let is = |place: u32, value: u32| {
+        format!(
+            "(if (i32.ne (i32.load (i32.const {place})) (i32.const {value})) (then (unreachable)))"
+        )
+    };
+    let body = format!(
+        "(call $waiting (i32.const 2048) (i32.const 6) (i32.const 2064)) {two}
+         (local.set $p (i32.load (i32.const 2064))) {east}
+         (memory.copy (i32.const 2100) (local.get $p) (i32.const 40)) {count} {weight} {at_least}
+         (call $others (i32.const 2160)) {some} {others}
+         (call $run (local.get $n))",
+        two = is(2068, 2),
+        east = log_text("(local.get $p)"),
+        count = is(2108, 3000),
+        weight = is(2116, 6000),
+        at_least = is(2132, 1),
+        some = is(2160, 1),
+        others = is(2176, 12),
+    );
+    let guest = |names: &[&'static str]| {
+        Guest::throttler()
+            .import(LOG)
+            .import(WAITING)
+            .import(OTHERS)
+            .waiting_by(names)
+            .items(r#"(data (i32.const 2048) "region")"#)
+            .decide(&body)
+    };
+    for names in [["region"], ["*"]] {
+        let plugged = Plugged::new(guest(&names)).await;
+        plugged.throttle(waiting()).await.unwrap();
+        assert_eq!(plugged.lines(), ["east"]);
+        let fault = plugged.throttle(offer(1, 0)).await.unwrap_err();
+        assert_fault(&fault, FaultKind::InvalidAnswer, "neither `partition_by` nor");
+    }
+    let fault = Plugged::new(guest(&["tenant"])).await.throttle(waiting()).await.unwrap_err();
+    assert_fault(
+        &fault,
+        FaultKind::InvalidAnswer,
+        "`region`, which its `waiting-by` does not name",
+    );
 }
 
 #[tokio::test]

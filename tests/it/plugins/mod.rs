@@ -131,6 +131,7 @@ fn offer(candidates: usize, running: usize) -> ThrottleCall {
         state: Arc::default(),
         data: [].into(),
         hosts: Arc::default(),
+        waiting: Arc::default(),
     }
 }
 

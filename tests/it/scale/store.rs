@@ -21,7 +21,8 @@ use tidegate_core::{
         job_store::{
             self, Committed, Depths, DuePage, DueQuery, DueScan, ItemKind, ListPage, ListQuery,
             OverduePage, PartitionPage, Purged, Record, RecordKind, RecordQuery, ScanPage,
-            ScanQuery, StoredBody, StoredJob, StoredKey, Txn, UnreadableJob, WakePosition,
+            ScanQuery, StoredBody, StoredJob, StoredKey, Txn, UnreadableJob, WaitingPage,
+            WakePosition,
         },
     },
     queue::{GrantBatch, Ledger, ledger::BatchId},
@@ -190,6 +191,19 @@ impl JobStore for CountedStore {
         skip: &BTreeSet<String>,
     ) -> Result<PartitionPage, StoreError> {
         self.gauge.call(self.store.partitions(queue, types, until, after, limit, skip)).await
+    }
+
+    async fn count_waiting(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        until: Timestamp,
+        after: Option<&str>,
+        limit: u32,
+        most: u32,
+    ) -> Result<WaitingPage, StoreError> {
+        let call = self.store.count_waiting(queue, types, until, after, limit, most);
+        self.gauge.call(call).await
     }
 
     async fn overdue(

@@ -75,9 +75,9 @@ func WriteList[T any](b Block, offset uint32, list []T, size uint32, write func(
 	b.Uint32(offset+4, uint32(len(list)))
 }
 
-// Result is where a host function writes a result of more than one number: at most 24 bytes. The
+// Result is where a host function writes a result of more than one number: at most 48 bytes. The
 // caller reads it before it calls the next one.
-var Result [3]uint64
+var Result [6]uint64
 
 // ResultAddress returns the address of the result.
 func ResultAddress() Address { return Address(uintptr(unsafe.Pointer(&Result))) }

@@ -12,13 +12,13 @@ import (
 type Description struct {
 	About, ConfigSchema                                   string
 	StateVersion                                          uint32
-	GroupBy                                               []string
+	GroupBy, WaitingBy                                    []string
 	NeedsRunningJobs, NeedsData, NeedsEnded, NeedsEarlier bool
 }
 
 // Write writes the answer of `describe`.
 func (d *Description) Write() abi.Address {
-	answer := abi.NewBlock(36)
+	answer := abi.NewBlock(44)
 	answer.Text(0, d.About)
 	answer.OptionalText(8, d.ConfigSchema)
 	answer.Uint32(20, d.StateVersion)
@@ -27,6 +27,7 @@ func (d *Description) Write() abi.Address {
 	answer.Bool(33, d.NeedsData)
 	answer.Bool(34, d.NeedsEnded)
 	answer.Bool(35, d.NeedsEarlier)
+	abi.WriteList(answer, 36, d.WaitingBy, 8, func(b abi.Block, name string) { b.Text(0, name) })
 	return answer.Address()
 }
 

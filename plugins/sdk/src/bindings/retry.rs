@@ -117,6 +117,7 @@ pub mod exports {
                             needs_data: needs_data2,
                             needs_ended: needs_ended2,
                             needs_earlier: needs_earlier2,
+                            waiting_by: waiting_by2,
                         } = result0;
                         let vec3 = (about2.into_bytes()).into_boxed_slice();
                         let ptr3 = vec3.as_ptr().cast::<u8>();
@@ -206,6 +207,39 @@ pub mod exports {
                             true => 1,
                             false => 0,
                         }) as u8;
+                        let vec8 = waiting_by2;
+                        let len8 = vec8.len();
+                        let layout8 = _rt::alloc::Layout::from_size_align(
+                                vec8.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                ::core::mem::size_of::<*const u8>(),
+                            )
+                            .unwrap();
+                        let (result8, _cleanup8) = ::tidegate_plugin::rt::Cleanup::new(
+                            layout8,
+                        );
+                        if let Some(cleanup) = _cleanup8 {
+                            cleanup.forget();
+                        }
+                        for (i, e) in vec8.into_iter().enumerate() {
+                            let base = result8
+                                .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                            {
+                                let vec7 = (e.into_bytes()).into_boxed_slice();
+                                let ptr7 = vec7.as_ptr().cast::<u8>();
+                                let len7 = vec7.len();
+                                ::core::mem::forget(vec7);
+                                *base
+                                    .add(::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>() = len7;
+                                *base.add(0).cast::<*mut u8>() = ptr7.cast_mut();
+                            }
+                        }
+                        *ptr1
+                            .add(10 * ::core::mem::size_of::<*const u8>())
+                            .cast::<usize>() = len8;
+                        *ptr1
+                            .add(9 * ::core::mem::size_of::<*const u8>())
+                            .cast::<*mut u8>() = result8;
                         ptr1
                     }
                 }
@@ -257,6 +291,30 @@ pub mod exports {
                         _rt::cabi_dealloc(
                             base9,
                             len9 * (2 * ::core::mem::size_of::<*const u8>()),
+                            ::core::mem::size_of::<*const u8>(),
+                        );
+                        let l10 = *arg0
+                            .add(9 * ::core::mem::size_of::<*const u8>())
+                            .cast::<*mut u8>();
+                        let l11 = *arg0
+                            .add(10 * ::core::mem::size_of::<*const u8>())
+                            .cast::<usize>();
+                        let base14 = l10;
+                        let len14 = l11;
+                        for i in 0..len14 {
+                            let base = base14
+                                .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                            {
+                                let l12 = *base.add(0).cast::<*mut u8>();
+                                let l13 = *base
+                                    .add(::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                _rt::cabi_dealloc(l12, l13, 1);
+                            }
+                        }
+                        _rt::cabi_dealloc(
+                            base14,
+                            len14 * (2 * ::core::mem::size_of::<*const u8>()),
                             ::core::mem::size_of::<*const u8>(),
                         );
                     }
@@ -1276,9 +1334,9 @@ macro_rules! __export_retry_strategy_impl {
         =
         "component-type:wit-bindgen:0.60.0:tidegate:plugin@0.2.0:retry-strategy:imports and exports")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 1724] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 1736] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xb7\x0c\x01A\x02\x01\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xc3\x0c\x01A\x02\x01\
 A\x14\x01B\x14\x01w\x04\0\x09timestamp\x03\0\0\x01r\x04\x05queues\x03now\x01\x04\
 seedw\x06configs\x04\0\x07context\x03\0\x02\x01r\x02\x04names\x05values\x04\0\x09\
 attribute\x03\0\x04\x01ks\x01k{\x01k\x01\x01r\x08\x07attempty\x06reasons\x07mess\
@@ -1287,36 +1345,36 @@ fore\x08\x04\0\x07failure\x03\0\x09\x01p\x05\x01p\x0a\x01r\x0f\x02ids\x08job-typ
 es\x08priorityz\x06weighty\x0aattributes\x0b\x07attempty\x08attemptsy\x0acreated\
 -at\x01\x06run-at\x01\x0aexpires-at\x08\x0bdeadline-at\x08\x0btarget-host\x06\x09\
 replay-of\x06\x0fcorrelation-key\x06\x07earlier\x0c\x04\0\x03job\x03\0\x0d\x01ps\
-\x01r\x08\x05abouts\x0dconfig-schema\x06\x0dstate-versiony\x08group-by\x0f\x12ne\
-eds-running-jobs\x7f\x0aneeds-data\x7f\x0bneeds-ended\x7f\x0dneeds-earlier\x7f\x04\
-\0\x0bdescription\x03\0\x10\x01r\x02\x04paths\x07messages\x04\0\x07problem\x03\0\
-\x12\x03\0\x1btidegate:plugin/types@0.2.0\x05\0\x02\x03\0\0\x09timestamp\x01B\x0e\
-\x02\x03\x02\x01\x01\x04\0\x09timestamp\x03\0\0\x01r\x07\x04yearz\x05month}\x03d\
-ay}\x04hour}\x06minute}\x06second}\x0bmillisecond{\x04\0\x0alocal-time\x03\0\x02\
-\x01r\x03\x04time\x03\x07weekday}\x06offsetz\x04\0\x05shown\x03\0\x04\x01@\0\0\x01\
-\x04\0\x03now\x01\x06\x01j\x01\x05\x01s\x01@\x02\x04zones\x02at\x01\0\x07\x04\0\x05\
-local\x01\x08\x01j\x01\x01\x01s\x01@\x02\x04zones\x04time\x03\0\x09\x04\0\x07ins\
-tant\x01\x0a\x03\0\x1btidegate:plugin/clock@0.2.0\x05\x02\x01B\x04\x01m\x04\x05d\
-ebug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\x01@\x02\x05level\x01\x07me\
-ssages\x01\0\x04\0\x05write\x01\x02\x03\0\x19tidegate:plugin/log@0.2.0\x05\x03\x01\
-B\x04\x01@\x03\x04names\x05labels\x06amountu\x01\0\x04\0\x03add\x01\0\x01@\x03\x04\
-names\x05labels\x05valueu\x01\0\x04\0\x03set\x01\x01\x03\0\x1dtidegate:plugin/me\
-trics@0.2.0\x05\x04\x01B\x02\x01@\0\0w\x04\0\x04next\x01\0\x03\0\x1ctidegate:plu\
-gin/random@0.2.0\x05\x05\x01B\x03\x01ks\x01@\x01\x02ids\0\0\x04\0\x04data\x01\x01\
-\x03\0\x1atidegate:plugin/jobs@0.2.0\x05\x06\x02\x03\0\0\x07context\x02\x03\0\0\x03\
-job\x02\x03\0\0\x07failure\x02\x03\0\0\x0bdescription\x02\x03\0\0\x07problem\x01\
-B\x1c\x02\x03\x02\x01\x07\x04\0\x07context\x03\0\0\x02\x03\x02\x01\x08\x04\0\x03\
-job\x03\0\x02\x02\x03\x02\x01\x09\x04\0\x07failure\x03\0\x04\x02\x03\x02\x01\x01\
-\x04\0\x09timestamp\x03\0\x06\x02\x03\x02\x01\x0a\x04\0\x0bdescription\x03\0\x08\
-\x02\x03\x02\x01\x0b\x04\0\x07problem\x03\0\x0a\x01ks\x01kz\x01ky\x01kw\x01r\x06\
-\x02at\x07\x04data\x0c\x08priority\x0d\x06weight\x0e\x0dattempts-left\x0e\x07tim\
-eout\x0f\x04\0\x04plan\x03\0\x10\x01q\x02\x05retry\x01\x11\0\x07give-up\x01\x0c\0\
-\x04\0\x07verdict\x03\0\x12\x01@\0\0\x09\x04\0\x08describe\x01\x14\x01p\x0b\x01@\
-\x01\x06configs\0\x15\x04\0\x0ccheck-config\x01\x16\x01j\x01\x13\x01s\x01@\x03\x03\
-ctx\x01\x06failed\x03\x04last\x05\0\x17\x04\0\x0aon-failure\x01\x18\x04\0\x1btid\
-egate:plugin/retry@0.2.0\x05\x0c\x04\0$tidegate:plugin/retry-strategy@0.2.0\x04\0\
-\x0b\x14\x01\0\x0eretry-strategy\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\
-\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
+\x01r\x09\x05abouts\x0dconfig-schema\x06\x0dstate-versiony\x08group-by\x0f\x12ne\
+eds-running-jobs\x7f\x0aneeds-data\x7f\x0bneeds-ended\x7f\x0dneeds-earlier\x7f\x0a\
+waiting-by\x0f\x04\0\x0bdescription\x03\0\x10\x01r\x02\x04paths\x07messages\x04\0\
+\x07problem\x03\0\x12\x03\0\x1btidegate:plugin/types@0.2.0\x05\0\x02\x03\0\0\x09\
+timestamp\x01B\x0e\x02\x03\x02\x01\x01\x04\0\x09timestamp\x03\0\0\x01r\x07\x04ye\
+arz\x05month}\x03day}\x04hour}\x06minute}\x06second}\x0bmillisecond{\x04\0\x0alo\
+cal-time\x03\0\x02\x01r\x03\x04time\x03\x07weekday}\x06offsetz\x04\0\x05shown\x03\
+\0\x04\x01@\0\0\x01\x04\0\x03now\x01\x06\x01j\x01\x05\x01s\x01@\x02\x04zones\x02\
+at\x01\0\x07\x04\0\x05local\x01\x08\x01j\x01\x01\x01s\x01@\x02\x04zones\x04time\x03\
+\0\x09\x04\0\x07instant\x01\x0a\x03\0\x1btidegate:plugin/clock@0.2.0\x05\x02\x01\
+B\x04\x01m\x04\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\x01@\x02\
+\x05level\x01\x07messages\x01\0\x04\0\x05write\x01\x02\x03\0\x19tidegate:plugin/\
+log@0.2.0\x05\x03\x01B\x04\x01@\x03\x04names\x05labels\x06amountu\x01\0\x04\0\x03\
+add\x01\0\x01@\x03\x04names\x05labels\x05valueu\x01\0\x04\0\x03set\x01\x01\x03\0\
+\x1dtidegate:plugin/metrics@0.2.0\x05\x04\x01B\x02\x01@\0\0w\x04\0\x04next\x01\0\
+\x03\0\x1ctidegate:plugin/random@0.2.0\x05\x05\x01B\x03\x01ks\x01@\x01\x02ids\0\0\
+\x04\0\x04data\x01\x01\x03\0\x1atidegate:plugin/jobs@0.2.0\x05\x06\x02\x03\0\0\x07\
+context\x02\x03\0\0\x03job\x02\x03\0\0\x07failure\x02\x03\0\0\x0bdescription\x02\
+\x03\0\0\x07problem\x01B\x1c\x02\x03\x02\x01\x07\x04\0\x07context\x03\0\0\x02\x03\
+\x02\x01\x08\x04\0\x03job\x03\0\x02\x02\x03\x02\x01\x09\x04\0\x07failure\x03\0\x04\
+\x02\x03\x02\x01\x01\x04\0\x09timestamp\x03\0\x06\x02\x03\x02\x01\x0a\x04\0\x0bd\
+escription\x03\0\x08\x02\x03\x02\x01\x0b\x04\0\x07problem\x03\0\x0a\x01ks\x01kz\x01\
+ky\x01kw\x01r\x06\x02at\x07\x04data\x0c\x08priority\x0d\x06weight\x0e\x0dattempt\
+s-left\x0e\x07timeout\x0f\x04\0\x04plan\x03\0\x10\x01q\x02\x05retry\x01\x11\0\x07\
+give-up\x01\x0c\0\x04\0\x07verdict\x03\0\x12\x01@\0\0\x09\x04\0\x08describe\x01\x14\
+\x01p\x0b\x01@\x01\x06configs\0\x15\x04\0\x0ccheck-config\x01\x16\x01j\x01\x13\x01\
+s\x01@\x03\x03ctx\x01\x06failed\x03\x04last\x05\0\x17\x04\0\x0aon-failure\x01\x18\
+\x04\0\x1btidegate:plugin/retry@0.2.0\x05\x0c\x04\0$tidegate:plugin/retry-strate\
+gy@0.2.0\x04\0\x0b\x14\x01\0\x0eretry-strategy\x03\0\0\0G\x09producers\x01\x0cpr\
+ocessed-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
         };
     };
 }
@@ -1329,8 +1387,8 @@ pub use __export_retry_strategy_impl as __export_retry_world;
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 1374] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xb9\x09\x01A\x02\x01\
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 1386] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xc5\x09\x01A\x02\x01\
 A\x0d\x01B\x14\x01w\x04\0\x09timestamp\x03\0\0\x01r\x04\x05queues\x03now\x01\x04\
 seedw\x06configs\x04\0\x07context\x03\0\x02\x01r\x02\x04names\x05values\x04\0\x09\
 attribute\x03\0\x04\x01ks\x01k{\x01k\x01\x01r\x08\x07attempty\x06reasons\x07mess\
@@ -1339,26 +1397,26 @@ fore\x08\x04\0\x07failure\x03\0\x09\x01p\x05\x01p\x0a\x01r\x0f\x02ids\x08job-typ
 es\x08priorityz\x06weighty\x0aattributes\x0b\x07attempty\x08attemptsy\x0acreated\
 -at\x01\x06run-at\x01\x0aexpires-at\x08\x0bdeadline-at\x08\x0btarget-host\x06\x09\
 replay-of\x06\x0fcorrelation-key\x06\x07earlier\x0c\x04\0\x03job\x03\0\x0d\x01ps\
-\x01r\x08\x05abouts\x0dconfig-schema\x06\x0dstate-versiony\x08group-by\x0f\x12ne\
-eds-running-jobs\x7f\x0aneeds-data\x7f\x0bneeds-ended\x7f\x0dneeds-earlier\x7f\x04\
-\0\x0bdescription\x03\0\x10\x01r\x02\x04paths\x07messages\x04\0\x07problem\x03\0\
-\x12\x03\0\x1btidegate:plugin/types@0.2.0\x05\0\x02\x03\0\0\x09timestamp\x01B\x0e\
-\x02\x03\x02\x01\x01\x04\0\x09timestamp\x03\0\0\x01r\x07\x04yearz\x05month}\x03d\
-ay}\x04hour}\x06minute}\x06second}\x0bmillisecond{\x04\0\x0alocal-time\x03\0\x02\
-\x01r\x03\x04time\x03\x07weekday}\x06offsetz\x04\0\x05shown\x03\0\x04\x01@\0\0\x01\
-\x04\0\x03now\x01\x06\x01j\x01\x05\x01s\x01@\x02\x04zones\x02at\x01\0\x07\x04\0\x05\
-local\x01\x08\x01j\x01\x01\x01s\x01@\x02\x04zones\x04time\x03\0\x09\x04\0\x07ins\
-tant\x01\x0a\x03\0\x1btidegate:plugin/clock@0.2.0\x05\x02\x01B\x04\x01m\x04\x05d\
-ebug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\x01@\x02\x05level\x01\x07me\
-ssages\x01\0\x04\0\x05write\x01\x02\x03\0\x19tidegate:plugin/log@0.2.0\x05\x03\x01\
-B\x04\x01@\x03\x04names\x05labels\x06amountu\x01\0\x04\0\x03add\x01\0\x01@\x03\x04\
-names\x05labels\x05valueu\x01\0\x04\0\x03set\x01\x01\x03\0\x1dtidegate:plugin/me\
-trics@0.2.0\x05\x04\x01B\x02\x01@\0\0w\x04\0\x04next\x01\0\x03\0\x1ctidegate:plu\
-gin/random@0.2.0\x05\x05\x01B\x03\x01ks\x01@\x01\x02ids\0\0\x04\0\x04data\x01\x01\
-\x03\0\x1atidegate:plugin/jobs@0.2.0\x05\x06\x04\0Dtidegate:plugin/retry-strateg\
-y-with-all-of-its-exports-removed@0.2.0\x04\0\x0b4\x01\0.retry-strategy-with-all\
--of-its-exports-removed\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-c\
-omponent\x070.254.2\x10wit-bindgen-rust\x060.60.0";
+\x01r\x09\x05abouts\x0dconfig-schema\x06\x0dstate-versiony\x08group-by\x0f\x12ne\
+eds-running-jobs\x7f\x0aneeds-data\x7f\x0bneeds-ended\x7f\x0dneeds-earlier\x7f\x0a\
+waiting-by\x0f\x04\0\x0bdescription\x03\0\x10\x01r\x02\x04paths\x07messages\x04\0\
+\x07problem\x03\0\x12\x03\0\x1btidegate:plugin/types@0.2.0\x05\0\x02\x03\0\0\x09\
+timestamp\x01B\x0e\x02\x03\x02\x01\x01\x04\0\x09timestamp\x03\0\0\x01r\x07\x04ye\
+arz\x05month}\x03day}\x04hour}\x06minute}\x06second}\x0bmillisecond{\x04\0\x0alo\
+cal-time\x03\0\x02\x01r\x03\x04time\x03\x07weekday}\x06offsetz\x04\0\x05shown\x03\
+\0\x04\x01@\0\0\x01\x04\0\x03now\x01\x06\x01j\x01\x05\x01s\x01@\x02\x04zones\x02\
+at\x01\0\x07\x04\0\x05local\x01\x08\x01j\x01\x01\x01s\x01@\x02\x04zones\x04time\x03\
+\0\x09\x04\0\x07instant\x01\x0a\x03\0\x1btidegate:plugin/clock@0.2.0\x05\x02\x01\
+B\x04\x01m\x04\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\x01@\x02\
+\x05level\x01\x07messages\x01\0\x04\0\x05write\x01\x02\x03\0\x19tidegate:plugin/\
+log@0.2.0\x05\x03\x01B\x04\x01@\x03\x04names\x05labels\x06amountu\x01\0\x04\0\x03\
+add\x01\0\x01@\x03\x04names\x05labels\x05valueu\x01\0\x04\0\x03set\x01\x01\x03\0\
+\x1dtidegate:plugin/metrics@0.2.0\x05\x04\x01B\x02\x01@\0\0w\x04\0\x04next\x01\0\
+\x03\0\x1ctidegate:plugin/random@0.2.0\x05\x05\x01B\x03\x01ks\x01@\x01\x02ids\0\0\
+\x04\0\x04data\x01\x01\x03\0\x1atidegate:plugin/jobs@0.2.0\x05\x06\x04\0Dtidegat\
+e:plugin/retry-strategy-with-all-of-its-exports-removed@0.2.0\x04\0\x0b4\x01\0.r\
+etry-strategy-with-all-of-its-exports-removed\x03\0\0\0G\x09producers\x01\x0cpro\
+cessed-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
 #[inline(never)]
 #[doc(hidden)]
 pub fn __link_custom_section_describing_imports() {

@@ -180,6 +180,10 @@ pub mod tidegate {
                 pub needs_ended: bool,
                 /// Whether it reads `job.earlier`. A retry strategy always receives it.
                 pub needs_earlier: bool,
+                /// The attributes by which it groups the waiting jobs (`waiting.groups`). At most 2, of 1 to
+                /// 64 bytes each. The queue's `partition_by` and `partition_then_by` must name them.
+                /// `*` permits both attributes of the queue, and requires at least one.
+                pub waiting_by: _rt::Vec<_rt::String>,
             }
             impl ::core::fmt::Debug for Description {
                 fn fmt(
@@ -195,6 +199,7 @@ pub mod tidegate {
                         .field("needs-data", &self.needs_data)
                         .field("needs-ended", &self.needs_ended)
                         .field("needs-earlier", &self.needs_earlier)
+                        .field("waiting-by", &self.waiting_by)
                         .finish()
                 }
             }
@@ -1427,6 +1432,246 @@ pub mod tidegate {
                 }
             }
         }
+        /// What waits in the queue: the jobs that are due and have not started, by the attributes that make
+        /// the queue's partitions (`partition_by`, `partition_then_by`). The queue offers the candidates of
+        /// its partitions in turn, at most 64 partitions in a tick, so that each group has candidates sooner
+        /// or later. Critical jobs, and jobs without the attribute, are in no group.
+        ///
+        /// These are estimates for shares and turns. No limit can be kept with them. The sweep counts all
+        /// partitions, and each tick corrects the count of the partitions that it visits:
+        ///
+        /// - A group of a candidate of this call is always there, and counts at least the candidates.
+        /// - A group whose partitions the tick has visited and read to the end is exact.
+        /// - Any other group is as old as `counted-at`: after one second or more in a server with SQLite,
+        ///   and after one minute or more on AWS, longer for more jobs. A group may be missing so long
+        ///   whose first job is newer.
+        /// - Counting stops at a bound: on AWS at 4000 jobs of the queue, each partition having its part of
+        ///   them. `at-least` shows where.
+        /// - The weight may be derived from some jobs of each partition.
+        /// - The number may include jobs that are about to start or to be retried.
+        #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
+        pub mod waiting {
+            #[used]
+            #[doc(hidden)]
+            static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
+            use super::super::super::_rt;
+            pub type Timestamp = super::super::super::tidegate::plugin::types::Timestamp;
+            /// The waiting jobs with one value of an attribute.
+            #[derive(Clone, PartialEq)]
+            pub struct Group {
+                pub value: _rt::String,
+                pub count: u32,
+                pub weight: u64,
+                /// When the first of them was due.
+                pub oldest_due_at: Timestamp,
+                /// Whether there may be more: counting stopped at a bound.
+                pub at_least: bool,
+            }
+            impl ::core::fmt::Debug for Group {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("Group")
+                        .field("value", &self.value)
+                        .field("count", &self.count)
+                        .field("weight", &self.weight)
+                        .field("oldest-due-at", &self.oldest_due_at)
+                        .field("at-least", &self.at_least)
+                        .finish()
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// The groups of the values of an attribute that the description declares, sorted by value. The
+            /// groups of the 1000 partitions with most jobs, and of the partitions that the tick has
+            /// visited.
+            #[allow(async_fn_in_trait)]
+            pub fn groups(by: &str) -> _rt::Vec<Group> {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 2 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 2
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let vec0 = by;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let ptr1 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "tidegate:plugin/waiting@0.2.0")]
+                    unsafe extern "C" {
+                        #[link_name = "groups"]
+                        fn wit_import2(_: *mut u8, _: usize, _: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import2(_: *mut u8, _: usize, _: *mut u8) {
+                        unreachable!()
+                    }
+                    wit_import2(ptr0.cast_mut(), len0, ptr1);
+                    let l3 = *ptr1.add(0).cast::<*mut u8>();
+                    let l4 = *ptr1
+                        .add(::core::mem::size_of::<*const u8>())
+                        .cast::<usize>();
+                    let base12 = l3;
+                    let len12 = l4;
+                    let mut result12 = _rt::Vec::with_capacity(len12);
+                    for i in 0..len12 {
+                        let base = base12
+                            .add(i * (32 + 2 * ::core::mem::size_of::<*const u8>()));
+                        let e12 = {
+                            let l5 = *base.add(0).cast::<*mut u8>();
+                            let l6 = *base
+                                .add(::core::mem::size_of::<*const u8>())
+                                .cast::<usize>();
+                            let len7 = l6;
+                            let bytes7 = _rt::Vec::from_raw_parts(l5.cast(), len7, len7);
+                            let l8 = *base
+                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                .cast::<i32>();
+                            let l9 = *base
+                                .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                .cast::<i64>();
+                            let l10 = *base
+                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                .cast::<i64>();
+                            let l11 = i32::from(
+                                *base
+                                    .add(24 + 2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<u8>(),
+                            );
+                            Group {
+                                value: _rt::string_lift(bytes7),
+                                count: l8 as u32,
+                                weight: l9 as u64,
+                                oldest_due_at: l10 as u64,
+                                at_least: _rt::bool_lift(l11 as u8),
+                            }
+                        };
+                        result12.push(e12);
+                    }
+                    _rt::cabi_dealloc(
+                        base12,
+                        len12 * (32 + 2 * ::core::mem::size_of::<*const u8>()),
+                        8,
+                    );
+                    let result13 = result12;
+                    result13
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// The jobs of all other partitions together, with an empty value. None if there are none.
+            #[allow(async_fn_in_trait)]
+            pub fn others() -> Option<Group> {
+                unsafe {
+                    #[repr(align(8))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 40 + 2 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 40
+                            + 2 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "tidegate:plugin/waiting@0.2.0")]
+                    unsafe extern "C" {
+                        #[link_name = "others"]
+                        fn wit_import1(_: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import1(_: *mut u8) {
+                        unreachable!()
+                    }
+                    wit_import1(ptr0);
+                    let l2 = i32::from(*ptr0.add(0).cast::<u8>());
+                    let result10 = match l2 {
+                        0 => None,
+                        1 => {
+                            let e = {
+                                let l3 = *ptr0.add(8).cast::<*mut u8>();
+                                let l4 = *ptr0
+                                    .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len5 = l4;
+                                let bytes5 = _rt::Vec::from_raw_parts(
+                                    l3.cast(),
+                                    len5,
+                                    len5,
+                                );
+                                let l6 = *ptr0
+                                    .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i32>();
+                                let l7 = *ptr0
+                                    .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l8 = *ptr0
+                                    .add(24 + 2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l9 = i32::from(
+                                    *ptr0
+                                        .add(32 + 2 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                Group {
+                                    value: _rt::string_lift(bytes5),
+                                    count: l6 as u32,
+                                    weight: l7 as u64,
+                                    oldest_due_at: l8 as u64,
+                                    at_least: _rt::bool_lift(l9 as u8),
+                                }
+                            };
+                            Some(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result10
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// When the sweep began to count. None if it has not done so yet: then only the groups of the
+            /// partitions that the tick has visited are known.
+            #[allow(async_fn_in_trait)]
+            pub fn counted_at() -> Option<Timestamp> {
+                unsafe {
+                    #[repr(align(8))]
+                    struct RetArea([::core::mem::MaybeUninit<u8>; 16]);
+                    let mut ret_area = RetArea([::core::mem::MaybeUninit::uninit(); 16]);
+                    let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "tidegate:plugin/waiting@0.2.0")]
+                    unsafe extern "C" {
+                        #[link_name = "counted-at"]
+                        fn wit_import1(_: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import1(_: *mut u8) {
+                        unreachable!()
+                    }
+                    wit_import1(ptr0);
+                    let l2 = i32::from(*ptr0.add(0).cast::<u8>());
+                    let result4 = match l2 {
+                        0 => None,
+                        1 => {
+                            let e = {
+                                let l3 = *ptr0.add(8).cast::<i64>();
+                                l3 as u64
+                            };
+                            Some(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result4
+                }
+            }
+        }
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod jobs {
             #[used]
@@ -1678,6 +1923,7 @@ pub mod exports {
                             needs_data: needs_data2,
                             needs_ended: needs_ended2,
                             needs_earlier: needs_earlier2,
+                            waiting_by: waiting_by2,
                         } = result0;
                         let vec3 = (about2.into_bytes()).into_boxed_slice();
                         let ptr3 = vec3.as_ptr().cast::<u8>();
@@ -1767,6 +2013,39 @@ pub mod exports {
                             true => 1,
                             false => 0,
                         }) as u8;
+                        let vec8 = waiting_by2;
+                        let len8 = vec8.len();
+                        let layout8 = _rt::alloc::Layout::from_size_align(
+                                vec8.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                ::core::mem::size_of::<*const u8>(),
+                            )
+                            .unwrap();
+                        let (result8, _cleanup8) = ::tidegate_plugin::rt::Cleanup::new(
+                            layout8,
+                        );
+                        if let Some(cleanup) = _cleanup8 {
+                            cleanup.forget();
+                        }
+                        for (i, e) in vec8.into_iter().enumerate() {
+                            let base = result8
+                                .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                            {
+                                let vec7 = (e.into_bytes()).into_boxed_slice();
+                                let ptr7 = vec7.as_ptr().cast::<u8>();
+                                let len7 = vec7.len();
+                                ::core::mem::forget(vec7);
+                                *base
+                                    .add(::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>() = len7;
+                                *base.add(0).cast::<*mut u8>() = ptr7.cast_mut();
+                            }
+                        }
+                        *ptr1
+                            .add(10 * ::core::mem::size_of::<*const u8>())
+                            .cast::<usize>() = len8;
+                        *ptr1
+                            .add(9 * ::core::mem::size_of::<*const u8>())
+                            .cast::<*mut u8>() = result8;
                         ptr1
                     }
                 }
@@ -1818,6 +2097,30 @@ pub mod exports {
                         _rt::cabi_dealloc(
                             base9,
                             len9 * (2 * ::core::mem::size_of::<*const u8>()),
+                            ::core::mem::size_of::<*const u8>(),
+                        );
+                        let l10 = *arg0
+                            .add(9 * ::core::mem::size_of::<*const u8>())
+                            .cast::<*mut u8>();
+                        let l11 = *arg0
+                            .add(10 * ::core::mem::size_of::<*const u8>())
+                            .cast::<usize>();
+                        let base14 = l10;
+                        let len14 = l11;
+                        for i in 0..len14 {
+                            let base = base14
+                                .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                            {
+                                let l12 = *base.add(0).cast::<*mut u8>();
+                                let l13 = *base
+                                    .add(::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                _rt::cabi_dealloc(l12, l13, 1);
+                            }
+                        }
+                        _rt::cabi_dealloc(
+                            base14,
+                            len14 * (2 * ::core::mem::size_of::<*const u8>()),
                             ::core::mem::size_of::<*const u8>(),
                         );
                     }
@@ -2822,10 +3125,10 @@ pub mod exports {
                 struct _RetArea(
                     [::core::mem::MaybeUninit<
                         u8,
-                    >; 9 * ::core::mem::size_of::<*const u8>()],
+                    >; 11 * ::core::mem::size_of::<*const u8>()],
                 );
                 static mut _RET_AREA: _RetArea = _RetArea(
-                    [::core::mem::MaybeUninit::uninit(); 9
+                    [::core::mem::MaybeUninit::uninit(); 11
                         * ::core::mem::size_of::<*const u8>()],
                 );
             }
@@ -3009,10 +3312,10 @@ macro_rules! __export_throttler_impl {
         (link_section =
         "component-type:wit-bindgen:0.60.0:tidegate:plugin@0.2.0:throttler:imports and exports")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 2536] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 2731] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xe8\x12\x01A\x02\x01\
-A\x18\x01B\x14\x01w\x04\0\x09timestamp\x03\0\0\x01r\x04\x05queues\x03now\x01\x04\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xab\x14\x01A\x02\x01\
+A\x1a\x01B\x14\x01w\x04\0\x09timestamp\x03\0\0\x01r\x04\x05queues\x03now\x01\x04\
 seedw\x06configs\x04\0\x07context\x03\0\x02\x01r\x02\x04names\x05values\x04\0\x09\
 attribute\x03\0\x04\x01ks\x01k{\x01k\x01\x01r\x08\x07attempty\x06reasons\x07mess\
 age\x06\x06status\x07\x07details\x06\x0astarted-at\x01\x08ended-at\x01\x0anot-be\
@@ -3020,55 +3323,60 @@ fore\x08\x04\0\x07failure\x03\0\x09\x01p\x05\x01p\x0a\x01r\x0f\x02ids\x08job-typ
 es\x08priorityz\x06weighty\x0aattributes\x0b\x07attempty\x08attemptsy\x0acreated\
 -at\x01\x06run-at\x01\x0aexpires-at\x08\x0bdeadline-at\x08\x0btarget-host\x06\x09\
 replay-of\x06\x0fcorrelation-key\x06\x07earlier\x0c\x04\0\x03job\x03\0\x0d\x01ps\
-\x01r\x08\x05abouts\x0dconfig-schema\x06\x0dstate-versiony\x08group-by\x0f\x12ne\
-eds-running-jobs\x7f\x0aneeds-data\x7f\x0bneeds-ended\x7f\x0dneeds-earlier\x7f\x04\
-\0\x0bdescription\x03\0\x10\x01r\x02\x04paths\x07messages\x04\0\x07problem\x03\0\
-\x12\x03\0\x1btidegate:plugin/types@0.2.0\x05\0\x02\x03\0\0\x09timestamp\x01B\x0e\
-\x02\x03\x02\x01\x01\x04\0\x09timestamp\x03\0\0\x01r\x07\x04yearz\x05month}\x03d\
-ay}\x04hour}\x06minute}\x06second}\x0bmillisecond{\x04\0\x0alocal-time\x03\0\x02\
-\x01r\x03\x04time\x03\x07weekday}\x06offsetz\x04\0\x05shown\x03\0\x04\x01@\0\0\x01\
-\x04\0\x03now\x01\x06\x01j\x01\x05\x01s\x01@\x02\x04zones\x02at\x01\0\x07\x04\0\x05\
-local\x01\x08\x01j\x01\x01\x01s\x01@\x02\x04zones\x04time\x03\0\x09\x04\0\x07ins\
-tant\x01\x0a\x03\0\x1btidegate:plugin/clock@0.2.0\x05\x02\x01B\x04\x01m\x04\x05d\
-ebug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\x01@\x02\x05level\x01\x07me\
-ssages\x01\0\x04\0\x05write\x01\x02\x03\0\x19tidegate:plugin/log@0.2.0\x05\x03\x01\
-B\x04\x01@\x03\x04names\x05labels\x06amountu\x01\0\x04\0\x03add\x01\0\x01@\x03\x04\
-names\x05labels\x05valueu\x01\0\x04\0\x03set\x01\x01\x03\0\x1dtidegate:plugin/me\
-trics@0.2.0\x05\x04\x01B\x02\x01@\0\0w\x04\0\x04next\x01\0\x03\0\x1ctidegate:plu\
-gin/random@0.2.0\x05\x05\x01B\x10\x02\x03\x02\x01\x01\x04\0\x09timestamp\x03\0\0\
-\x01m\x03\x0binvalid-key\x0evalue-too-long\x04full\x04\0\x0bstate-error\x03\0\x02\
-\x01ks\x01@\x01\x03keys\0\x04\x04\0\x03get\x01\x05\x01k\x01\x01j\0\x01\x03\x01@\x03\
-\x03keys\x05values\x0aexpires-at\x06\0\x07\x04\0\x03set\x01\x08\x01@\x01\x03keys\
-\x01\0\x04\0\x06delete\x01\x09\x01ps\x01@\x01\x06prefixs\0\x0a\x04\0\x04keys\x01\
-\x0b\x03\0\x1btidegate:plugin/state@0.2.0\x05\x06\x02\x03\0\0\x09attribute\x01B\x17\
-\x02\x03\x02\x01\x07\x04\0\x09attribute\x03\0\0\x02\x03\x02\x01\x01\x04\0\x09tim\
-estamp\x03\0\x02\x01p\x01\x01r\x07\x02ids\x08job-types\x08priorityz\x06weighty\x08\
-critical\x7f\x0aattributes\x04\x0agranted-at\x03\x04\0\x0brunning-job\x03\0\x05\x01\
-q\x03\x08job-type\0\0\x08priority\0\0\x09attribute\x01s\0\x04\0\x09dimension\x03\
-\0\x07\x01r\x03\x05values\x05county\x06weightw\x04\0\x05group\x03\0\x09\x01@\0\0\
-y\x04\0\x05count\x01\x0b\x01@\0\0w\x04\0\x06weight\x01\x0c\x01p\x0a\x01@\x01\x02\
-by\x08\0\x0d\x04\0\x06groups\x01\x0e\x01@\x02\x02by\x08\x05values\0\x0a\x04\0\x08\
-in-group\x01\x0f\x01p\x06\x01@\x02\x06offsety\x05limity\0\x10\x04\0\x04page\x01\x11\
-\x03\0\x1dtidegate:plugin/running@0.2.0\x05\x08\x01B\x03\x01ks\x01@\x01\x02ids\0\
-\0\x04\0\x04data\x01\x01\x03\0\x1atidegate:plugin/jobs@0.2.0\x05\x09\x02\x03\0\0\
-\x07context\x02\x03\0\0\x03job\x02\x03\0\0\x0bdescription\x02\x03\0\0\x07problem\
-\x01B&\x02\x03\x02\x01\x0a\x04\0\x07context\x03\0\0\x02\x03\x02\x01\x0b\x04\0\x03\
-job\x03\0\x02\x02\x03\x02\x01\x07\x04\0\x09attribute\x03\0\x04\x02\x03\x02\x01\x01\
-\x04\0\x09timestamp\x03\0\x06\x02\x03\x02\x01\x0c\x04\0\x0bdescription\x03\0\x08\
-\x02\x03\x02\x01\x0d\x04\0\x07problem\x03\0\x0a\x01p\x05\x01ks\x01k{\x01k\x07\x01\
-r\x0f\x02ids\x08job-types\x08priorityz\x06weighty\x0aattributes\x0c\x0btarget-ho\
-st\x0d\x07attempty\x0astarted-at\x07\x08ended-at\x07\x09succeeded\x7f\x06reason\x0d\
-\x07message\x0d\x06status\x0e\x07details\x0d\x0anot-before\x0f\x04\0\x05ended\x03\
-\0\x10\x01ky\x01p\x11\x01r\x03\x0bconcurrency\x12\x04roomy\x05ended\x13\x04\0\x05\
-round\x03\0\x14\x01q\x04\x03run\0\0\x04hold\x01\x0f\0\x0areschedule\x01\x07\0\x04\
-drop\0\0\x04\0\x06action\x03\0\x16\x01r\x02\x06action\x17\x06reason\x0d\x04\0\x08\
-decision\x03\0\x18\x01p\x19\x01r\x02\x09decisions\x1a\x04more\x7f\x04\0\x06answe\
-r\x03\0\x1b\x01@\0\0\x09\x04\0\x08describe\x01\x1d\x01p\x0b\x01@\x01\x06configs\0\
-\x1e\x04\0\x0ccheck-config\x01\x1f\x01p\x03\x01j\x01\x1c\x01s\x01@\x03\x03ctx\x01\
-\x05round\x15\x0acandidates\x20\0!\x04\0\x06decide\x01\"\x04\0\x1etidegate:plugi\
-n/throttle@0.2.0\x05\x0e\x04\0\x1ftidegate:plugin/throttler@0.2.0\x04\0\x0b\x0f\x01\
-\0\x09throttler\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\
-\x070.254.2\x10wit-bindgen-rust\x060.60.0";
+\x01r\x09\x05abouts\x0dconfig-schema\x06\x0dstate-versiony\x08group-by\x0f\x12ne\
+eds-running-jobs\x7f\x0aneeds-data\x7f\x0bneeds-ended\x7f\x0dneeds-earlier\x7f\x0a\
+waiting-by\x0f\x04\0\x0bdescription\x03\0\x10\x01r\x02\x04paths\x07messages\x04\0\
+\x07problem\x03\0\x12\x03\0\x1btidegate:plugin/types@0.2.0\x05\0\x02\x03\0\0\x09\
+timestamp\x01B\x0e\x02\x03\x02\x01\x01\x04\0\x09timestamp\x03\0\0\x01r\x07\x04ye\
+arz\x05month}\x03day}\x04hour}\x06minute}\x06second}\x0bmillisecond{\x04\0\x0alo\
+cal-time\x03\0\x02\x01r\x03\x04time\x03\x07weekday}\x06offsetz\x04\0\x05shown\x03\
+\0\x04\x01@\0\0\x01\x04\0\x03now\x01\x06\x01j\x01\x05\x01s\x01@\x02\x04zones\x02\
+at\x01\0\x07\x04\0\x05local\x01\x08\x01j\x01\x01\x01s\x01@\x02\x04zones\x04time\x03\
+\0\x09\x04\0\x07instant\x01\x0a\x03\0\x1btidegate:plugin/clock@0.2.0\x05\x02\x01\
+B\x04\x01m\x04\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\x01@\x02\
+\x05level\x01\x07messages\x01\0\x04\0\x05write\x01\x02\x03\0\x19tidegate:plugin/\
+log@0.2.0\x05\x03\x01B\x04\x01@\x03\x04names\x05labels\x06amountu\x01\0\x04\0\x03\
+add\x01\0\x01@\x03\x04names\x05labels\x05valueu\x01\0\x04\0\x03set\x01\x01\x03\0\
+\x1dtidegate:plugin/metrics@0.2.0\x05\x04\x01B\x02\x01@\0\0w\x04\0\x04next\x01\0\
+\x03\0\x1ctidegate:plugin/random@0.2.0\x05\x05\x01B\x10\x02\x03\x02\x01\x01\x04\0\
+\x09timestamp\x03\0\0\x01m\x03\x0binvalid-key\x0evalue-too-long\x04full\x04\0\x0b\
+state-error\x03\0\x02\x01ks\x01@\x01\x03keys\0\x04\x04\0\x03get\x01\x05\x01k\x01\
+\x01j\0\x01\x03\x01@\x03\x03keys\x05values\x0aexpires-at\x06\0\x07\x04\0\x03set\x01\
+\x08\x01@\x01\x03keys\x01\0\x04\0\x06delete\x01\x09\x01ps\x01@\x01\x06prefixs\0\x0a\
+\x04\0\x04keys\x01\x0b\x03\0\x1btidegate:plugin/state@0.2.0\x05\x06\x02\x03\0\0\x09\
+attribute\x01B\x17\x02\x03\x02\x01\x07\x04\0\x09attribute\x03\0\0\x02\x03\x02\x01\
+\x01\x04\0\x09timestamp\x03\0\x02\x01p\x01\x01r\x07\x02ids\x08job-types\x08prior\
+ityz\x06weighty\x08critical\x7f\x0aattributes\x04\x0agranted-at\x03\x04\0\x0brun\
+ning-job\x03\0\x05\x01q\x03\x08job-type\0\0\x08priority\0\0\x09attribute\x01s\0\x04\
+\0\x09dimension\x03\0\x07\x01r\x03\x05values\x05county\x06weightw\x04\0\x05group\
+\x03\0\x09\x01@\0\0y\x04\0\x05count\x01\x0b\x01@\0\0w\x04\0\x06weight\x01\x0c\x01\
+p\x0a\x01@\x01\x02by\x08\0\x0d\x04\0\x06groups\x01\x0e\x01@\x02\x02by\x08\x05val\
+ues\0\x0a\x04\0\x08in-group\x01\x0f\x01p\x06\x01@\x02\x06offsety\x05limity\0\x10\
+\x04\0\x04page\x01\x11\x03\0\x1dtidegate:plugin/running@0.2.0\x05\x08\x01B\x0d\x02\
+\x03\x02\x01\x01\x04\0\x09timestamp\x03\0\0\x01r\x05\x05values\x05county\x06weig\
+htw\x0doldest-due-at\x01\x08at-least\x7f\x04\0\x05group\x03\0\x02\x01p\x03\x01@\x01\
+\x02bys\0\x04\x04\0\x06groups\x01\x05\x01k\x03\x01@\0\0\x06\x04\0\x06others\x01\x07\
+\x01k\x01\x01@\0\0\x08\x04\0\x0acounted-at\x01\x09\x03\0\x1dtidegate:plugin/wait\
+ing@0.2.0\x05\x09\x01B\x03\x01ks\x01@\x01\x02ids\0\0\x04\0\x04data\x01\x01\x03\0\
+\x1atidegate:plugin/jobs@0.2.0\x05\x0a\x02\x03\0\0\x07context\x02\x03\0\0\x03job\
+\x02\x03\0\0\x0bdescription\x02\x03\0\0\x07problem\x01B&\x02\x03\x02\x01\x0b\x04\
+\0\x07context\x03\0\0\x02\x03\x02\x01\x0c\x04\0\x03job\x03\0\x02\x02\x03\x02\x01\
+\x07\x04\0\x09attribute\x03\0\x04\x02\x03\x02\x01\x01\x04\0\x09timestamp\x03\0\x06\
+\x02\x03\x02\x01\x0d\x04\0\x0bdescription\x03\0\x08\x02\x03\x02\x01\x0e\x04\0\x07\
+problem\x03\0\x0a\x01p\x05\x01ks\x01k{\x01k\x07\x01r\x0f\x02ids\x08job-types\x08\
+priorityz\x06weighty\x0aattributes\x0c\x0btarget-host\x0d\x07attempty\x0astarted\
+-at\x07\x08ended-at\x07\x09succeeded\x7f\x06reason\x0d\x07message\x0d\x06status\x0e\
+\x07details\x0d\x0anot-before\x0f\x04\0\x05ended\x03\0\x10\x01ky\x01p\x11\x01r\x03\
+\x0bconcurrency\x12\x04roomy\x05ended\x13\x04\0\x05round\x03\0\x14\x01q\x04\x03r\
+un\0\0\x04hold\x01\x0f\0\x0areschedule\x01\x07\0\x04drop\0\0\x04\0\x06action\x03\
+\0\x16\x01r\x02\x06action\x17\x06reason\x0d\x04\0\x08decision\x03\0\x18\x01p\x19\
+\x01r\x02\x09decisions\x1a\x04more\x7f\x04\0\x06answer\x03\0\x1b\x01@\0\0\x09\x04\
+\0\x08describe\x01\x1d\x01p\x0b\x01@\x01\x06configs\0\x1e\x04\0\x0ccheck-config\x01\
+\x1f\x01p\x03\x01j\x01\x1c\x01s\x01@\x03\x03ctx\x01\x05round\x15\x0acandidates\x20\
+\0!\x04\0\x06decide\x01\"\x04\0\x1etidegate:plugin/throttle@0.2.0\x05\x0f\x04\0\x1f\
+tidegate:plugin/throttler@0.2.0\x04\0\x0b\x0f\x01\0\x09throttler\x03\0\0\0G\x09p\
+roducers\x01\x0cprocessed-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\
+\x060.60.0";
         };
     };
 }
@@ -3081,9 +3389,9 @@ pub use __export_throttler_impl as __export_throttler_world;
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 1967] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x8f\x0e\x01A\x02\x01\
-A\x12\x01B\x14\x01w\x04\0\x09timestamp\x03\0\0\x01r\x04\x05queues\x03now\x01\x04\
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 2162] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xd2\x0f\x01A\x02\x01\
+A\x14\x01B\x14\x01w\x04\0\x09timestamp\x03\0\0\x01r\x04\x05queues\x03now\x01\x04\
 seedw\x06configs\x04\0\x07context\x03\0\x02\x01r\x02\x04names\x05values\x04\0\x09\
 attribute\x03\0\x04\x01ks\x01k{\x01k\x01\x01r\x08\x07attempty\x06reasons\x07mess\
 age\x06\x06status\x07\x07details\x06\x0astarted-at\x01\x08ended-at\x01\x0anot-be\
@@ -3091,40 +3399,45 @@ fore\x08\x04\0\x07failure\x03\0\x09\x01p\x05\x01p\x0a\x01r\x0f\x02ids\x08job-typ
 es\x08priorityz\x06weighty\x0aattributes\x0b\x07attempty\x08attemptsy\x0acreated\
 -at\x01\x06run-at\x01\x0aexpires-at\x08\x0bdeadline-at\x08\x0btarget-host\x06\x09\
 replay-of\x06\x0fcorrelation-key\x06\x07earlier\x0c\x04\0\x03job\x03\0\x0d\x01ps\
-\x01r\x08\x05abouts\x0dconfig-schema\x06\x0dstate-versiony\x08group-by\x0f\x12ne\
-eds-running-jobs\x7f\x0aneeds-data\x7f\x0bneeds-ended\x7f\x0dneeds-earlier\x7f\x04\
-\0\x0bdescription\x03\0\x10\x01r\x02\x04paths\x07messages\x04\0\x07problem\x03\0\
-\x12\x03\0\x1btidegate:plugin/types@0.2.0\x05\0\x02\x03\0\0\x09timestamp\x01B\x0e\
-\x02\x03\x02\x01\x01\x04\0\x09timestamp\x03\0\0\x01r\x07\x04yearz\x05month}\x03d\
-ay}\x04hour}\x06minute}\x06second}\x0bmillisecond{\x04\0\x0alocal-time\x03\0\x02\
-\x01r\x03\x04time\x03\x07weekday}\x06offsetz\x04\0\x05shown\x03\0\x04\x01@\0\0\x01\
-\x04\0\x03now\x01\x06\x01j\x01\x05\x01s\x01@\x02\x04zones\x02at\x01\0\x07\x04\0\x05\
-local\x01\x08\x01j\x01\x01\x01s\x01@\x02\x04zones\x04time\x03\0\x09\x04\0\x07ins\
-tant\x01\x0a\x03\0\x1btidegate:plugin/clock@0.2.0\x05\x02\x01B\x04\x01m\x04\x05d\
-ebug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\x01@\x02\x05level\x01\x07me\
-ssages\x01\0\x04\0\x05write\x01\x02\x03\0\x19tidegate:plugin/log@0.2.0\x05\x03\x01\
-B\x04\x01@\x03\x04names\x05labels\x06amountu\x01\0\x04\0\x03add\x01\0\x01@\x03\x04\
-names\x05labels\x05valueu\x01\0\x04\0\x03set\x01\x01\x03\0\x1dtidegate:plugin/me\
-trics@0.2.0\x05\x04\x01B\x02\x01@\0\0w\x04\0\x04next\x01\0\x03\0\x1ctidegate:plu\
-gin/random@0.2.0\x05\x05\x01B\x10\x02\x03\x02\x01\x01\x04\0\x09timestamp\x03\0\0\
-\x01m\x03\x0binvalid-key\x0evalue-too-long\x04full\x04\0\x0bstate-error\x03\0\x02\
-\x01ks\x01@\x01\x03keys\0\x04\x04\0\x03get\x01\x05\x01k\x01\x01j\0\x01\x03\x01@\x03\
-\x03keys\x05values\x0aexpires-at\x06\0\x07\x04\0\x03set\x01\x08\x01@\x01\x03keys\
-\x01\0\x04\0\x06delete\x01\x09\x01ps\x01@\x01\x06prefixs\0\x0a\x04\0\x04keys\x01\
-\x0b\x03\0\x1btidegate:plugin/state@0.2.0\x05\x06\x02\x03\0\0\x09attribute\x01B\x17\
-\x02\x03\x02\x01\x07\x04\0\x09attribute\x03\0\0\x02\x03\x02\x01\x01\x04\0\x09tim\
-estamp\x03\0\x02\x01p\x01\x01r\x07\x02ids\x08job-types\x08priorityz\x06weighty\x08\
-critical\x7f\x0aattributes\x04\x0agranted-at\x03\x04\0\x0brunning-job\x03\0\x05\x01\
-q\x03\x08job-type\0\0\x08priority\0\0\x09attribute\x01s\0\x04\0\x09dimension\x03\
-\0\x07\x01r\x03\x05values\x05county\x06weightw\x04\0\x05group\x03\0\x09\x01@\0\0\
-y\x04\0\x05count\x01\x0b\x01@\0\0w\x04\0\x06weight\x01\x0c\x01p\x0a\x01@\x01\x02\
-by\x08\0\x0d\x04\0\x06groups\x01\x0e\x01@\x02\x02by\x08\x05values\0\x0a\x04\0\x08\
-in-group\x01\x0f\x01p\x06\x01@\x02\x06offsety\x05limity\0\x10\x04\0\x04page\x01\x11\
-\x03\0\x1dtidegate:plugin/running@0.2.0\x05\x08\x01B\x03\x01ks\x01@\x01\x02ids\0\
-\0\x04\0\x04data\x01\x01\x03\0\x1atidegate:plugin/jobs@0.2.0\x05\x09\x04\0?tideg\
-ate:plugin/throttler-with-all-of-its-exports-removed@0.2.0\x04\0\x0b/\x01\0)thro\
-ttler-with-all-of-its-exports-removed\x03\0\0\0G\x09producers\x01\x0cprocessed-b\
-y\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
+\x01r\x09\x05abouts\x0dconfig-schema\x06\x0dstate-versiony\x08group-by\x0f\x12ne\
+eds-running-jobs\x7f\x0aneeds-data\x7f\x0bneeds-ended\x7f\x0dneeds-earlier\x7f\x0a\
+waiting-by\x0f\x04\0\x0bdescription\x03\0\x10\x01r\x02\x04paths\x07messages\x04\0\
+\x07problem\x03\0\x12\x03\0\x1btidegate:plugin/types@0.2.0\x05\0\x02\x03\0\0\x09\
+timestamp\x01B\x0e\x02\x03\x02\x01\x01\x04\0\x09timestamp\x03\0\0\x01r\x07\x04ye\
+arz\x05month}\x03day}\x04hour}\x06minute}\x06second}\x0bmillisecond{\x04\0\x0alo\
+cal-time\x03\0\x02\x01r\x03\x04time\x03\x07weekday}\x06offsetz\x04\0\x05shown\x03\
+\0\x04\x01@\0\0\x01\x04\0\x03now\x01\x06\x01j\x01\x05\x01s\x01@\x02\x04zones\x02\
+at\x01\0\x07\x04\0\x05local\x01\x08\x01j\x01\x01\x01s\x01@\x02\x04zones\x04time\x03\
+\0\x09\x04\0\x07instant\x01\x0a\x03\0\x1btidegate:plugin/clock@0.2.0\x05\x02\x01\
+B\x04\x01m\x04\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\x01@\x02\
+\x05level\x01\x07messages\x01\0\x04\0\x05write\x01\x02\x03\0\x19tidegate:plugin/\
+log@0.2.0\x05\x03\x01B\x04\x01@\x03\x04names\x05labels\x06amountu\x01\0\x04\0\x03\
+add\x01\0\x01@\x03\x04names\x05labels\x05valueu\x01\0\x04\0\x03set\x01\x01\x03\0\
+\x1dtidegate:plugin/metrics@0.2.0\x05\x04\x01B\x02\x01@\0\0w\x04\0\x04next\x01\0\
+\x03\0\x1ctidegate:plugin/random@0.2.0\x05\x05\x01B\x10\x02\x03\x02\x01\x01\x04\0\
+\x09timestamp\x03\0\0\x01m\x03\x0binvalid-key\x0evalue-too-long\x04full\x04\0\x0b\
+state-error\x03\0\x02\x01ks\x01@\x01\x03keys\0\x04\x04\0\x03get\x01\x05\x01k\x01\
+\x01j\0\x01\x03\x01@\x03\x03keys\x05values\x0aexpires-at\x06\0\x07\x04\0\x03set\x01\
+\x08\x01@\x01\x03keys\x01\0\x04\0\x06delete\x01\x09\x01ps\x01@\x01\x06prefixs\0\x0a\
+\x04\0\x04keys\x01\x0b\x03\0\x1btidegate:plugin/state@0.2.0\x05\x06\x02\x03\0\0\x09\
+attribute\x01B\x17\x02\x03\x02\x01\x07\x04\0\x09attribute\x03\0\0\x02\x03\x02\x01\
+\x01\x04\0\x09timestamp\x03\0\x02\x01p\x01\x01r\x07\x02ids\x08job-types\x08prior\
+ityz\x06weighty\x08critical\x7f\x0aattributes\x04\x0agranted-at\x03\x04\0\x0brun\
+ning-job\x03\0\x05\x01q\x03\x08job-type\0\0\x08priority\0\0\x09attribute\x01s\0\x04\
+\0\x09dimension\x03\0\x07\x01r\x03\x05values\x05county\x06weightw\x04\0\x05group\
+\x03\0\x09\x01@\0\0y\x04\0\x05count\x01\x0b\x01@\0\0w\x04\0\x06weight\x01\x0c\x01\
+p\x0a\x01@\x01\x02by\x08\0\x0d\x04\0\x06groups\x01\x0e\x01@\x02\x02by\x08\x05val\
+ues\0\x0a\x04\0\x08in-group\x01\x0f\x01p\x06\x01@\x02\x06offsety\x05limity\0\x10\
+\x04\0\x04page\x01\x11\x03\0\x1dtidegate:plugin/running@0.2.0\x05\x08\x01B\x0d\x02\
+\x03\x02\x01\x01\x04\0\x09timestamp\x03\0\0\x01r\x05\x05values\x05county\x06weig\
+htw\x0doldest-due-at\x01\x08at-least\x7f\x04\0\x05group\x03\0\x02\x01p\x03\x01@\x01\
+\x02bys\0\x04\x04\0\x06groups\x01\x05\x01k\x03\x01@\0\0\x06\x04\0\x06others\x01\x07\
+\x01k\x01\x01@\0\0\x08\x04\0\x0acounted-at\x01\x09\x03\0\x1dtidegate:plugin/wait\
+ing@0.2.0\x05\x09\x01B\x03\x01ks\x01@\x01\x02ids\0\0\x04\0\x04data\x01\x01\x03\0\
+\x1atidegate:plugin/jobs@0.2.0\x05\x0a\x04\0?tidegate:plugin/throttler-with-all-\
+of-its-exports-removed@0.2.0\x04\0\x0b/\x01\0)throttler-with-all-of-its-exports-\
+removed\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.25\
+4.2\x10wit-bindgen-rust\x060.60.0";
 #[inline(never)]
 #[doc(hidden)]
 pub fn __link_custom_section_describing_imports() {

@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 
 use super::time::Instant;
 use crate::{
-    Attribute, Call, Data, Ended, Failure, Job, Problem, Round, Running, RunningJob, State, parse,
+    Attribute, Call, Data, Ended, Failure, Job, Problem, Round, Running, RunningJob, State,
+    Waiting, WaitingGroup, parse,
 };
 
 /// The role that a case tests.
@@ -42,6 +43,8 @@ pub struct Case {
     pub running: Vec<Granted>,
     #[serde(default)]
     pub candidates: Vec<Candidate>,
+    /// Absent: only the candidates wait.
+    pub waiting: Option<Waits>,
     #[serde(default)]
     pub ended: Vec<End>,
     #[serde(default)]
@@ -98,6 +101,30 @@ pub struct Granted {
     pub attributes: BTreeMap<String, Value>,
     pub granted_at: Option<Instant>,
     pub times: Option<u32>,
+}
+
+/// What waits in the queue, in addition to the candidates.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[allow(missing_docs, reason = "the names are the contract's")]
+pub struct Waits {
+    /// By attribute and value.
+    pub groups: BTreeMap<String, BTreeMap<String, WaitsGroup>>,
+    pub others: Option<WaitsGroup>,
+    pub counted_at: Option<Instant>,
+}
+
+/// The waiting jobs with one value of an attribute.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "the names are the contract's")]
+pub struct WaitsGroup {
+    pub count: u32,
+    /// Default: 1 for each job.
+    pub weight: Option<u64>,
+    pub oldest_due_at: Option<Instant>,
+    #[serde(default)]
+    pub at_least: bool,
 }
 
 /// An attempt that ended.
@@ -260,6 +287,10 @@ impl Case {
                     .map(|(job, number)| job.value(number, self.now))
                     .collect(),
             ),
+            waiting: self.waiting.as_ref().map_or_else(
+                || Waiting::of_candidates(&self.jobs()),
+                |waits| waits.value(&self.jobs(), self.now),
+            ),
             state: State::of(self.now.0, self.kept()),
             data: Data::of(
                 self.numbered()
@@ -399,6 +430,31 @@ impl Granted {
             critical: self.critical,
             attributes: attributes(&self.attributes),
             granted_at: self.granted_at.unwrap_or(now).0,
+        }
+    }
+}
+
+impl Waits {
+    fn value(&self, candidates: &[Job], now: Instant) -> Waiting {
+        let groups = |groups: &BTreeMap<String, WaitsGroup>| {
+            groups.iter().map(|(value, group)| group.value(value, now)).collect()
+        };
+        let groups = self.groups.iter().map(|(name, of)| (name.clone(), groups(of)));
+        let others = self.others.as_ref().map(|group| group.value("", now));
+        let mut waiting = Waiting::of(groups.collect(), others, self.counted_at.map(|at| at.0));
+        waiting.cover(candidates);
+        waiting
+    }
+}
+
+impl WaitsGroup {
+    fn value(&self, value: &str, now: Instant) -> WaitingGroup {
+        WaitingGroup {
+            value: value.to_owned(),
+            count: self.count,
+            weight: self.weight.unwrap_or(self.count.into()),
+            oldest_due_at: self.oldest_due_at.unwrap_or(now).0,
+            at_least: self.at_least,
         }
     }
 }

@@ -9,6 +9,7 @@
 //! [`Order::key`]. Each stream is found by one search in the index past the previous stream.
 
 mod count;
+mod count_waiting;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +21,7 @@ use std::{
 use rusqlite::{Connection, OptionalExtension, params};
 
 pub(super) use count::{active_queues, count, partitions};
+pub(super) use count_waiting::count_waiting;
 
 use super::{
     error::Failure,

@@ -14,13 +14,14 @@ use crate::wasm::{
         running::{self, Dimension, Group, RunningJob},
         state::{self, StateError},
         types::{self, AttributeResult},
+        waiting,
     },
     lower::millis,
 };
 use tidegate_core::{
     calendar::window::{NotAZone, Zone},
     port::policy::{FaultKind, RunningSet, StateValue},
-    queue::Grant,
+    queue::{Grant, waiting::WaitingCount},
     time::Timestamp,
 };
 
@@ -276,6 +277,30 @@ fn running_job(grant: &Grant) -> RunningJob {
         attributes: grant.attributes.iter().map(attribute).collect(),
         granted_at: millis(grant.granted_at),
     }
+}
+
+impl waiting::Host for Guest {
+    fn groups(&mut self, by: String) -> wasmtime::Result<Vec<waiting::Group>> {
+        self.count_call()?;
+        let groups = self.waiting_by(&by)?.into_iter().flatten();
+        Ok(groups.map(|(value, count)| waiting_group(value.clone(), *count)).collect())
+    }
+
+    fn others(&mut self) -> wasmtime::Result<Option<waiting::Group>> {
+        self.count_call()?;
+        let others = self.waiting().and_then(|waiting| waiting.others);
+        Ok(others.map(|count| waiting_group(String::new(), count)))
+    }
+
+    fn counted_at(&mut self) -> wasmtime::Result<Option<u64>> {
+        self.count_call()?;
+        Ok(self.waiting().and_then(|waiting| waiting.counted_at).map(millis))
+    }
+}
+
+fn waiting_group(value: String, count: WaitingCount) -> waiting::Group {
+    let WaitingCount { jobs, weight, oldest_due_at, at_least } = count;
+    waiting::Group { value, count: jobs, weight, oldest_due_at: millis(oldest_due_at), at_least }
 }
 
 impl jobs::Host for Guest {

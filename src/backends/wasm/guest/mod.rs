@@ -9,7 +9,11 @@ mod limiter;
 #[cfg(test)]
 mod tests;
 
-use std::{borrow::Cow, collections::HashMap, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use super::{
     bounds::{self, cut},
@@ -20,13 +24,11 @@ use tidegate_core::{
     port::policy::{Fault, FaultKind, PolicyState, RetryCall, RunningSet, ThrottleCall},
     queue::{
         Grant,
-        plugin::{Description, PluginVersion, Role},
+        plugin::{ANY_ATTRIBUTE, Description, PluginVersion, Role},
+        waiting::{Waiting, WaitingCount},
     },
     time::Timestamp,
 };
-
-/// The name in `group-by` that permits every attribute.
-const ANY_ATTRIBUTE: &str = "*";
 
 /// The subject of a call.
 pub(super) enum Subject {
@@ -234,6 +236,39 @@ impl Guest {
                 })
             }
         })
+    }
+}
+
+impl Guest {
+    /// What waits in the queue; none if the plugin describes itself.
+    fn waiting(&self) -> Option<&Waiting> {
+        match &self.subject {
+            Subject::Throttle(call) => Some(&call.waiting),
+            Subject::Retry(_) | Subject::Itself(_) => None,
+        }
+    }
+
+    /// The groups of the waiting jobs by the attribute `by`.
+    fn waiting_by(&self, by: &str) -> wasmtime::Result<Option<&BTreeMap<String, WaitingCount>>> {
+        let name = || cut(by.to_owned(), 64);
+        if !self.declares(|description| description.groups_waiting_by(by)) {
+            return Err(denied(
+                FaultKind::InvalidAnswer,
+                format!("queried what waits by `{}`, which its `waiting-by` does not name", name()),
+            ));
+        }
+        let Some(waiting) = self.waiting() else { return Ok(None) };
+        let groups = waiting.groups.get(by).ok_or_else(|| {
+            denied(
+                FaultKind::InvalidAnswer,
+                format!(
+                    "queried what waits by `{}`, which is neither `partition_by` nor \
+                     `partition_then_by` of the queue",
+                    name()
+                ),
+            )
+        });
+        groups.map(Some)
     }
 }
 

@@ -8,9 +8,12 @@ use serde_json::value::RawValue;
 use super::job::{Context, JobJson, any_type, first, given, one, raw};
 use super::{super::lower, failure::leave_out};
 use tidegate_core::{
-    job::{Attributes, JobId, TypeName, Version},
+    job::{Attributes, Job, JobId, TypeName, Version},
     port::policy::{Ended, RunningSet, StatePage, ThrottleCall},
-    queue::Grant,
+    queue::{
+        Grant,
+        waiting::{Waiting, WaitingCount},
+    },
     stored::UnknownFields,
     time::Timestamp,
 };
@@ -22,6 +25,9 @@ pub(super) struct ThrottleJson {
     round: RoundJson,
     running: Vec<RunningJson>,
     candidates: Vec<JobJson>,
+    /// Absent if the throttler does not receive it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waiting: Option<WaitingJson>,
     state: StatePage,
     pub data: BTreeMap<JobId, Box<RawValue>>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -29,6 +35,74 @@ pub(super) struct ThrottleJson {
     /// How many attempts lack their message and details.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub texts_left_out: Option<usize>,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+struct WaitingJson {
+    /// By attribute and value.
+    groups: BTreeMap<String, BTreeMap<String, WaitingGroupJson>>,
+    others: Option<WaitingGroupJson>,
+    counted_at: Option<Timestamp>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct WaitingGroupJson {
+    count: u32,
+    /// Default: 1 for each job.
+    #[serde(default)]
+    weight: Option<u64>,
+    #[serde(default)]
+    oldest_due_at: Timestamp,
+    #[serde(default)]
+    at_least: bool,
+}
+
+impl WaitingGroupJson {
+    fn of(count: &WaitingCount) -> Self {
+        let WaitingCount { jobs, weight, oldest_due_at, at_least } = *count;
+        Self { count: jobs, weight: Some(weight), oldest_due_at, at_least }
+    }
+
+    fn count(self) -> WaitingCount {
+        let Self { count, weight, oldest_due_at, at_least } = self;
+        WaitingCount {
+            jobs: count,
+            weight: weight.unwrap_or(count.into()),
+            oldest_due_at,
+            at_least,
+        }
+    }
+}
+
+impl WaitingJson {
+    /// None if the throttler does not receive what waits.
+    fn of(waiting: &Waiting) -> Option<Self> {
+        let groups = waiting.groups.iter().map(|(name, groups)| {
+            let groups = groups.iter();
+            let groups = groups.map(|(value, count)| (value.clone(), WaitingGroupJson::of(count)));
+            (name.clone(), groups.collect())
+        });
+        let written = Self {
+            groups: groups.collect(),
+            others: waiting.others.as_ref().map(WaitingGroupJson::of),
+            counted_at: waiting.counted_at,
+        };
+        (!written.groups.is_empty()).then_some(written)
+    }
+
+    fn waiting(self) -> Waiting {
+        let groups = self.groups.into_iter().map(|(name, groups)| {
+            let groups = groups.into_iter().map(|(value, group)| (value, group.count()));
+            (name, groups.collect())
+        });
+        Waiting {
+            counted_at: self.counted_at,
+            groups: groups.collect(),
+            others: self.others.map(WaitingGroupJson::count),
+        }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -211,6 +285,7 @@ impl ThrottleJson {
                     JobJson::of(job, lower::next_attempt(&job.life), host)
                 })
                 .collect(),
+            waiting: WaitingJson::of(&call.waiting),
             state: call.state.iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
             data: call.data.iter().map(|(id, data)| (id.clone(), raw(data))).collect(),
             data_left_out: BTreeMap::new(),
@@ -225,6 +300,19 @@ impl ThrottleJson {
         let hosts = of_candidates.chain(of_ended);
         let hosts = hosts.filter_map(|(name, host)| Some((name.clone(), host.clone()?)));
         let hosts = Arc::new(hosts.collect());
+        let candidates = self.candidates.into_iter();
+        let candidates = candidates.map(|written| (written.attempt, written));
+        let candidates: Vec<Job> = candidates
+            .map(|(attempt, written)| written.job(&queue, attempt.saturating_sub(1)))
+            .collect();
+        let waiting = match self.waiting {
+            Some(written) => {
+                let mut waiting = written.waiting();
+                waiting.cover(&candidates);
+                waiting
+            }
+            None => Waiting::default(),
+        };
         ThrottleCall {
             now: self.context.now,
             seed: self.context.seed,
@@ -235,12 +323,8 @@ impl ThrottleJson {
                 batches: Vec::new(),
                 admitted: Arc::new(self.running.into_iter().map(RunningJson::grant).collect()),
             },
-            candidates: self
-                .candidates
-                .into_iter()
-                .map(|written| (written.attempt, written))
-                .map(|(attempt, written)| written.job(&queue, attempt.saturating_sub(1)))
-                .collect(),
+            candidates,
+            waiting: Arc::new(waiting),
             ended: Arc::new(self.round.ended.into_iter().map(EndedJson::ended).collect()),
             state: Arc::new(self.state.into_iter().collect()),
             hosts,

@@ -14,6 +14,10 @@ pub struct StoreCapabilities {
     /// The largest bound of [`JobStore::count_due`](super::JobStore::count_due). A store that reads
     /// each job that it counts has a small one.
     pub max_counted_due: u32,
+    /// How many jobs, in all partitions of a queue,
+    /// [`JobStore::count_waiting`](super::JobStore::count_waiting) may read in one pass, and how long
+    /// the next pass waits for each job that was read.
+    pub waiting_pass: (u32, Duration),
     /// Whether [`JobStore::list`](super::JobStore::list) goes from the newest job to the oldest by
     /// creation. A store without an index for it goes by when jobs were first due: from the present
     /// back to the earliest, and then those due later, soonest first.

@@ -34,7 +34,7 @@ pub use error::{
 pub use item::{Item, ItemKind};
 pub use query::{
     Depth, Depths, DuePage, DueQuery, KeptCounts, ListPage, ListQuery, MAX_LOOKED_AT,
-    MAX_UNREADABLE, OverduePage, PartitionPage, ScheduledPhases, WakePosition,
+    MAX_UNREADABLE, OverduePage, PartitionPage, ScheduledPhases, WaitingPage, WakePosition,
 };
 pub use record::{Purged, RECORD_BYTES, Record, RecordKind, RecordQuery};
 pub use scan::{DueRange, DueScan, OrderedScan, ScanPage, ScanQuery};
@@ -114,6 +114,23 @@ pub trait JobStore: Send + Sync {
         limit: u32,
         skip: &BTreeSet<String>,
     ) -> Result<PartitionPage, StoreError>;
+
+    /// How many jobs of `types` of `queue` that are not critical are due at `until`, by partition: a
+    /// page of at most `limit` (1 to 1000) partitions, in order, starting after `after`. A partition
+    /// without such jobs is left out.
+    ///
+    /// These are estimates. Counting stops at `most` jobs of a partition, and a store may derive the
+    /// weight from some of the jobs. A job that is granted, or that awaits its retry decision, may
+    /// be counted.
+    async fn count_waiting(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        until: Timestamp,
+        after: Option<&str>,
+        limit: u32,
+        most: u32,
+    ) -> Result<WaitingPage, StoreError>;
 
     /// At most `limit` jobs with a `wake_at` of `until` or before, earliest first; with `after`,
     /// the `next` of a page, those behind it. A job that cannot be read is left out. A store with

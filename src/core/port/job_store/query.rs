@@ -9,7 +9,10 @@ use super::UnreadableJob;
 use crate::{
     job::{Job, JobId, QueueName, TypeName},
     port::job_filter::{JobFilter, StateFilter},
-    queue::order::{Order, Position},
+    queue::{
+        order::{Order, Position},
+        waiting::WaitingCount,
+    },
     time::Timestamp,
 };
 
@@ -91,6 +94,17 @@ impl PartitionPage {
         page.next = last.filter(|_| partitions.peek().is_some()).map(str::to_owned);
         page
     }
+}
+
+/// How many jobs wait in some partitions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WaitingPage {
+    /// The partitions with due jobs, in order.
+    pub counts: Vec<(String, WaitingCount)>,
+    /// The last partition that was looked at, if there may be more behind it.
+    pub next: Option<String>,
+    /// How many index entries or jobs were read.
+    pub read: u64,
 }
 
 /// Overdue jobs, earliest first.

@@ -41,6 +41,8 @@ pub enum RecordKind {
     Trigger,
     /// A recorded call of a plugin.
     PluginCall,
+    /// The estimate of what waits in a queue.
+    Waiting,
 }
 
 impl RecordKind {
@@ -56,6 +58,7 @@ impl RecordKind {
         Self::History,
         Self::Trigger,
         Self::PluginCall,
+        Self::Waiting,
     ];
 
     /// The kind's name in stores.
@@ -71,6 +74,7 @@ impl RecordKind {
             Self::History => "history",
             Self::Trigger => "trigger",
             Self::PluginCall => "plugin_call",
+            Self::Waiting => "waiting",
         }
     }
 
@@ -86,6 +90,7 @@ impl RecordKind {
                 | Self::History
                 | Self::Trigger
                 | Self::PluginCall
+                | Self::Waiting
         )
     }
 

@@ -16,7 +16,10 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use serde::{Serialize, Serializer};
 
-pub use crate::queue::plugin_state::{PolicyState, StatePage, StateValue};
+pub use crate::queue::{
+    plugin_state::{PolicyState, StatePage, StateValue},
+    waiting::Waiting,
+};
 pub use fault::{Fault, FaultKind};
 pub use recorded::Answer;
 pub use retry::{RetryAnswer, RetryCall, RetryPlan};

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     job::{Attributes, Job, JobId, QueueName, TypeName},
-    queue::{Grant, GrantBatch, ledger::Bits},
+    queue::{Grant, GrantBatch, ledger::Bits, waiting::Waiting},
     time::Timestamp,
 };
 
@@ -94,6 +94,9 @@ pub struct ThrottleCall {
     pub data: BTreeMap<JobId, String>,
     /// The host of the target of each type that has one.
     pub hosts: Arc<BTreeMap<TypeName, String>>,
+    /// What waits in the queue, if the plugin declares that it needs it. The candidates are
+    /// included.
+    pub waiting: Arc<Waiting>,
 }
 
 /// What a throttler does with one candidate.

@@ -3,3 +3,4 @@
 mod admission;
 mod matcher;
 mod order;
+mod waiting;

@@ -170,6 +170,13 @@ impl Engine {
         item: &QueueItem,
     ) -> Result<Vec<Write>, Error> {
         let before = current.and_then(|item| item.config.throttler.as_ref());
+        if let Some(throttler) = &item.config.throttler
+            && let Some(plugin) = catalog.plugin(&throttler.plugin, Role::Throttler)
+            && let Some(description) = plugin.version.description(Role::Throttler)
+            && let Some(problem) = description.waiting_problem(item.config.partition_attributes())
+        {
+            return Err(Error::invalid("partition_by", problem));
+        }
         let Some(throttler) =
             item.config.throttler.as_ref().filter(|throttler| before != Some(throttler))
         else {

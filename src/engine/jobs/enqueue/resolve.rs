@@ -99,7 +99,7 @@ impl Engine {
         check_weight(&spec, &limits)?;
         let given = std::mem::take(&mut spec.attributes);
         spec.attributes = attributes(&config.attributes, &new.data, given)?;
-        spec.partition = partition(&limits, &spec.attributes);
+        spec.partition = limits.queue.partition_of(&spec.attributes);
         let (run_at, waiting) = first_start(new, &spec.windows, now);
         // A job that names its own trace does not join the trace of its request. A trace that
         // exceeds the number of headers is left out: the request is still valid.
@@ -226,21 +226,9 @@ pub(crate) fn extract_again(
     let given = given.map(|(name, value)| (name.clone(), value.clone())).collect();
     let found = attributes(pointers, data, given)?;
     validate::check_attributes(&found).map_err(fault)?;
-    spec.partition = partition(&catalog.limits(&spec.queue), &found);
+    spec.partition = catalog.limits(&spec.queue).queue.partition_of(&found);
     spec.attributes = found;
     Ok(())
-}
-
-/// The partition of a job with `attributes`: the value of the attribute by which its queue is
-/// partitioned. Empty if the queue has no partitions or the job lacks the attribute.
-fn partition(limits: &Limits, attributes: &Attributes) -> String {
-    limits
-        .queue
-        .partition_by
-        .as_ref()
-        .and_then(|name| attributes.get(name))
-        .map(tidegate_core::job::Value::text)
-        .unwrap_or_default()
 }
 
 /// The attributes of a job with `data`. Those that `pointers` find replace `given` ones of the same

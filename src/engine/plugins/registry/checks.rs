@@ -35,6 +35,20 @@ impl Engine {
         name: &PluginName,
         version: &Arc<PluginVersion>,
     ) -> Result<(), Error> {
+        for (queue, item) in &catalog.queues {
+            let config = &item.config;
+            let uses = config.throttler.as_ref().is_some_and(|one| one.plugin == *name);
+            let description = version.description(Role::Throttler).filter(|_| uses);
+            let problem =
+                description.and_then(|said| said.waiting_problem(config.partition_attributes()));
+            if let Some(problem) = problem {
+                return Err(Error::Conflict {
+                    code: ErrorCode::ConfigRefused,
+                    message: format!("the partition_by of queue {queue} {problem}"),
+                    holder: None,
+                });
+            }
+        }
         for (user, role, config) in users(catalog, name) {
             if version.description(role).is_none() {
                 let message =

@@ -42,6 +42,8 @@ const MAX_TICKS: u64 = 20_000_000;
 /// reads as many candidates as are requested. Workers that are still free claim jobs in the next
 /// tick.
 const MAX_CLAIMS_PER_TICK: u32 = 100;
+/// How long a count of what waits may take. No time passes in it.
+const COUNT_TIME: Duration = Duration::from_mins(1);
 /// Most jobs of one enqueue.
 const MAX_ENQUEUE_JOBS: usize = 1000;
 
@@ -94,6 +96,8 @@ struct World<'a> {
     /// Reports for the next tick.
     reports: Vec<Report>,
     left: Vec<(JobId, Version)>,
+    /// When what waits is counted next.
+    waiting_at: Timestamp,
     /// When the next tick is due, if one is.
     tick_at: Option<Timestamp>,
     /// Whether something happened since the last tick.
@@ -209,6 +213,11 @@ impl World<'_> {
     }
 
     async fn tick(&mut self, now: Timestamp) -> Result<(), Failed> {
+        // As the sweeper of a server does.
+        if now >= self.waiting_at {
+            self.waiting_at =
+                self.engine.count_waiting(now + COUNT_TIME).await?.unwrap_or(Timestamp::MAX);
+        }
         // A worker that reports is free again.
         let busy = self.record.lock().running.saturating_sub(self.reports.len() as u32);
         let free = self.scenario.workers.saturating_sub(busy);

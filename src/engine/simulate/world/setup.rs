@@ -30,6 +30,7 @@ use tidegate_core::{
     },
     port::Clock,
     queue::Order,
+    time::Timestamp,
     validate::DECADE,
 };
 
@@ -72,6 +73,7 @@ pub(in crate::simulate) async fn run(
         started: 0,
         reports: Vec::new(),
         left: Vec::new(),
+        waiting_at: Timestamp::EPOCH,
         tick_at: None,
         queue_changed: false,
         ticked_at: None,

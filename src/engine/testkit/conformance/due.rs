@@ -12,7 +12,10 @@ use crate::testkit::builders::{at, job, name};
 use tidegate_core::{
     job::{Job, JobId, Lifecycle, Revision, Spec, TypeName},
     port::job_store::{DueQuery, DueRange, JobStore, ScanQuery, Write},
-    queue::order::{Order, Position},
+    queue::{
+        order::{Order, Position},
+        waiting::WaitingCount,
+    },
     time::Timestamp,
 };
 
@@ -384,6 +387,70 @@ pub async fn partitions_with_due_jobs_are_listed_in_pages(store: &dyn JobStore) 
                 let later = first.values().filter(|at| **at > until).min().copied();
                 check_next_due(store, next_due, later, until);
             }
+        }
+    }
+}
+
+/// What waits in each partition, without critical jobs and those that are due later.
+pub async fn waiting_jobs_are_counted_by_partition(store: &dyn JobStore) {
+    let chance = &mut StdRng::seed_from_u64(21);
+    let mut scheduled = fill(store, chance).await;
+    // One partition has the separator of two values, and heavy jobs.
+    for n in 0..7 {
+        let heavy = job(&format!("h{n}")).queue("mail").of_type("x").weight(5).due(10 + n);
+        let heavy = heavy.partition("east\u{1f}ann").build();
+        scheduled.push(heavy.clone());
+        add(store, [heavy]).await;
+    }
+    for (types, until) in
+        [(vec!["x"], 850), (vec!["x", "y", "z"], 400), (vec!["unknown"], 850), (vec![], 850)]
+    {
+        let (types, until): (Vec<TypeName>, _) = (types.into_iter().map(name).collect(), at(until));
+        let mut due: BTreeMap<&str, Vec<&Job>> = BTreeMap::new();
+        for job in &scheduled {
+            let is_due = job.life.run_at().is_some_and(|at| at <= until);
+            if is_due
+                && job.spec.queue == name("mail")
+                && types.contains(&job.spec.job_type)
+                && !job.spec.critical
+            {
+                due.entry(&job.spec.partition).or_default().push(job);
+            }
+        }
+        for (limit, most) in [(1, 1000), (3, 1000), (100, 1000), (100, 2)] {
+            let (mut found, mut after, mut pages) = (BTreeMap::new(), None, 0);
+            loop {
+                let page = store
+                    .count_waiting(&name("mail"), &types, until, after.as_deref(), limit, most)
+                    .await
+                    .expect("the store answers");
+                assert!(page.counts.len() <= limit as usize);
+                assert!(page.next.is_none() || page.next > after, "{page:?} after {after:?}");
+                found.extend(page.counts);
+                (after, pages) = (page.next, pages + 1);
+                if after.is_none() {
+                    break;
+                }
+            }
+            assert!(pages <= scheduled.len() + 1, "{pages} pages");
+            for (partition, jobs) in &due {
+                let Some(count) = found.remove(*partition) else {
+                    // The jobs that were read before the bound may be of another kind.
+                    assert!(most < 1000, "{partition:?} is missing");
+                    continue;
+                };
+                let all = WaitingCount::of(jobs.iter().copied()).expect("there are some");
+                assert!(count.jobs <= all.jobs && count.jobs <= most, "{count:?} of {all:?}");
+                assert!(count.jobs == all.jobs || count.at_least, "{count:?} of {all:?}");
+                assert!(most < 1000 || !count.at_least, "{count:?} of {all:?}");
+                assert!(count.oldest_due_at >= all.oldest_due_at, "{count:?} of {all:?}");
+                if most == 1000 {
+                    assert_eq!(count.oldest_due_at, all.oldest_due_at, "{partition:?}");
+                }
+                let is_heavy = *partition == "east\u{1f}ann";
+                assert!(!is_heavy || count.weight == 5 * u64::from(count.jobs), "{count:?}");
+            }
+            assert!(found.is_empty(), "{found:?} has no due job");
         }
     }
 }

@@ -65,6 +65,7 @@ macro_rules! job_store_conformance {
                 due_jobs_are_counted_by_type_up_to_a_bound
                 queues_with_jobs_are_active
                 partitions_with_due_jobs_are_listed_in_pages
+                waiting_jobs_are_counted_by_partition
                 keys_are_compared_before_they_are_set
                 a_ledger_comes_with_the_batches_that_it_names
                 a_ledger_comes_with_its_throttlers_state

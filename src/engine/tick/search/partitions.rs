@@ -7,13 +7,17 @@ use std::{
 };
 
 use super::Search;
-use crate::{Engine, Error, tick::throttle::MIN_THROTTLER_PAGE};
+use crate::{
+    Engine, Error,
+    tick::throttle::{MIN_THROTTLER_PAGE, Throttling},
+};
 use tidegate_core::{
     job::{Job, QueueName, TypeName},
     port::job_store::DueQuery,
     queue::{
         config::SCAN_BOUND,
         order::{Order, Position},
+        waiting::{SeenPartitions, WaitingCount},
     },
     time::Timestamp,
 };
@@ -62,7 +66,15 @@ impl Search<'_> {
             .partitions_in_turn(self.queue, &types, self.now, last, &BTreeSet::new())
             .await?;
         self.plan.wake_to_start(turn.next_due);
-        let mut pages = self.partition_pages(&turn.names, types, start.cursor.as_ref()).await?;
+        let mut pages =
+            self.partition_pages(&turn.names, types.clone(), start.cursor.as_ref()).await?;
+        let seen = SeenPartitions {
+            pages: self.seen_pages(&turn.names, &pages),
+            from: last,
+            end: turn.end.as_deref(),
+        };
+        let waiting: Vec<&Job> = pages.jobs.iter().flat_map(std::vec::IntoIter::as_slice).collect();
+        self.estimate_waiting(&waiting, &types, Some(seen)).await?;
         let mut stopped = false;
         if self.plan.may_call_throttler() {
             match self.throttle_in_turn(&mut pages.jobs, start.cursor.as_ref()).await? {
@@ -76,6 +88,52 @@ impl Search<'_> {
             (self.plan.scan_cursor, self.plan.lap_start) = (start.cursor, None);
         } else {
             self.advance_scan(start, turn.end, pages);
+        }
+        Ok(())
+    }
+
+    /// What the first pages of the partitions in `names` show of the jobs that wait there; empty if
+    /// the throttler does not need it.
+    fn seen_pages<'n>(
+        &self,
+        names: &'n [String],
+        pages: &PartitionPages,
+    ) -> Vec<(&'n str, Option<WaitingCount>, bool)> {
+        if !self.needs_estimate() {
+            return Vec::new();
+        }
+        let seen = names.iter().zip(&pages.jobs).map(|(name, jobs)| {
+            let waits = |job: &&Job| !self.is_granted(job) && !job.life.awaits_retry_decision();
+            let count = WaitingCount::of(jobs.as_slice().iter().filter(waits));
+            (name.as_str(), count, pages.ends.contains_key(name))
+        });
+        seen.collect()
+    }
+
+    fn needs_estimate(&self) -> bool {
+        self.plan.throttling.as_ref().is_some_and(Throttling::needs_estimate)
+    }
+
+    /// Estimates what waits, if the throttler needs it and this tick has not done so: by the last
+    /// count, and by what this tick has `seen` of the jobs of `types`. At least `waiting` do.
+    pub(crate) async fn estimate_waiting(
+        &mut self,
+        waiting: &[&Job],
+        types: &[TypeName],
+        seen: Option<SeenPartitions<'_>>,
+    ) -> Result<(), Error> {
+        if !self.needs_estimate() {
+            return Ok(());
+        }
+        let mut estimate = (*self.engine.waiting(self.queue).await?).clone();
+        if let Some(seen) = seen {
+            let is_all = self.catalog.types_of(self.queue).all(|(name, _)| types.contains(name));
+            estimate.correct(&seen, is_all);
+        }
+        let waits = |job: &&&Job| !self.is_granted(job) && !job.life.awaits_retry_decision();
+        estimate.cover(waiting.iter().filter(waits).copied());
+        if let Some(throttling) = &mut self.plan.throttling {
+            throttling.set_estimate(estimate);
         }
         Ok(())
     }
@@ -145,8 +203,11 @@ impl Search<'_> {
         let ScanStart { last_partition, cursor } = start;
         // If a constraint limits each value of the attribute that makes partitions, a full value
         // holds its whole partition.
-        let by = self.limits.queue.partition_by.as_deref().unwrap_or_default();
-        let is_open = |end: &Position| !self.admission.closed_to_value(by, &end.partition);
+        let queue = &self.limits.queue;
+        let is_open = |end: &Position| {
+            let mut values = queue.partition_values(&end.partition);
+            !values.any(|(by, value)| self.admission.closed_to_value(by, value))
+        };
         let mut ends = pages.ends.into_values();
         self.plan.scan_cursor = pages.deeper.filter(is_open).or_else(|| match cursor {
             Some(cursor) => ends.find(|end| end.partition > cursor.partition && is_open(end)),

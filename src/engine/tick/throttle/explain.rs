@@ -49,7 +49,7 @@ impl Engine {
         let catalog = self.catalog().await?;
         let failed = self.failed_throttlers.of(&first.spec.queue);
         let circuit = failed.as_ref().map(|failed| &failed.circuit);
-        let Some(throttling) =
+        let Some(mut throttling) =
             Throttling::of(&catalog, limits, view, circuit, &Arc::default(), now)
         else {
             return Ok(BTreeMap::new());
@@ -65,8 +65,20 @@ impl Engine {
             return Ok(each_holds(hold.map(|hold| Hold { earliest_at, ..hold })));
         }
         let asked = asked(&throttling, jobs, part);
+        if throttling.needs_estimate() {
+            let mut estimate = (*self.waiting(&first.spec.queue).await?).clone();
+            estimate.cover(jobs);
+            throttling.set_estimate(estimate);
+        }
         let call = self
-            .explain_call(&throttling, limits, view, &first.spec.queue, &jobs[asked.clone()], now)
+            .explain_call(
+                &mut throttling,
+                limits,
+                view,
+                &first.spec.queue,
+                &jobs[asked.clone()],
+                now,
+            )
             .await?;
         let answer = self.ports.policy.throttle(&plugin, Arc::clone(&call), Purpose::Explain).await;
         let answer = match answer.and_then(|answer| answer.validated(&call)) {
@@ -89,7 +101,7 @@ impl Engine {
     /// The call about `jobs`.
     async fn explain_call(
         &self,
-        throttling: &Throttling,
+        throttling: &mut Throttling,
         limits: &Limits,
         view: &LedgerView,
         queue: &QueueName,
@@ -109,6 +121,7 @@ impl Engine {
             state: Arc::clone(&throttling.state),
             data: self.data_for(throttling, jobs.iter()).await?,
             hosts: Arc::clone(&self.catalog().await?.hosts),
+            waiting: throttling.groups(&limits.queue),
         }))
     }
 }

@@ -27,7 +27,8 @@ use std::{
 
 use super::plan::TickPlan;
 use crate::{
-    Engine, Error, LedgerView, plugins::circuit_breaker::OpenCircuit, tick::view::NewState,
+    Engine, Error, LedgerView, jobs::waiting::groups_waiting,
+    plugins::circuit_breaker::OpenCircuit, tick::view::NewState,
 };
 use tidegate_core::{
     job::{Job, JobId, PluginName},
@@ -36,8 +37,9 @@ use tidegate_core::{
         ThrottleCall,
     },
     queue::{
-        Grant, Limits, Rule,
+        Grant, Limits, QueueConfig, Rule,
         plugin::{Description, OnFailure, Throttler},
+        waiting::{Waiting, WaitingEstimate},
     },
     time::Timestamp,
 };
@@ -79,6 +81,18 @@ pub(super) struct Throttling {
     ended_detail_bytes: usize,
     shadowed: bool,
     answered: bool,
+    waiting: WaitingView,
+}
+
+/// What waits in the queue, as a tick knows it.
+#[derive(Default)]
+struct WaitingView {
+    /// Whether a version that is called groups the waiting jobs.
+    is_needed: bool,
+    /// Without the jobs that this tick has started; none before the tick's first call.
+    estimate: Option<WaitingEstimate>,
+    /// The groups of `estimate`, unless it has changed since.
+    groups: Option<Arc<Waiting>>,
 }
 
 impl Throttling {
@@ -117,6 +131,10 @@ impl Throttling {
             ended_detail_bytes,
             shadowed,
             answered,
+            waiting: WaitingView {
+                is_needed: groups_waiting(catalog, limits),
+                ..WaitingView::default()
+            },
         };
         if throttling.needs_ended() {
             throttling.ended = Arc::clone(unreported);
@@ -142,6 +160,31 @@ impl Throttling {
     /// Whether the plugin needs ended attempts.
     pub(super) fn needs_ended(&self) -> bool {
         self.description().is_some_and(|description| description.needs_ended)
+    }
+
+    /// Whether what waits is to be estimated for it.
+    pub(super) fn needs_estimate(&self) -> bool {
+        self.waiting.is_needed && self.may_be_called() && self.waiting.estimate.is_none()
+    }
+
+    /// Sets what waits.
+    pub(super) fn set_estimate(&mut self, estimate: WaitingEstimate) {
+        (self.waiting.estimate, self.waiting.groups) = (Some(estimate), None);
+    }
+
+    /// Records that `job` waits no longer.
+    fn record_started(&mut self, job: &Job) {
+        if let Some(estimate) = &mut self.waiting.estimate {
+            estimate.started(&job.spec.partition, job.spec.weight);
+            self.waiting.groups = None;
+        }
+    }
+
+    /// What waits in its queue, by the attributes that make the queue's partitions.
+    fn groups(&mut self, queue: &QueueConfig) -> Arc<Waiting> {
+        let WaitingView { estimate, groups, .. } = &mut self.waiting;
+        let of = || estimate.as_ref().map(|estimate| estimate.groups(queue)).unwrap_or_default();
+        Arc::clone(groups.get_or_insert_with(|| Arc::new(of())))
     }
 
     /// Records the end of the attempt that `grant` allowed; `job` has its history.

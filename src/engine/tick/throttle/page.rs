@@ -107,6 +107,7 @@ impl Search<'_> {
         if self.plan.throttling.as_ref().is_some_and(|throttling: &Throttling| {
             throttling.may_be_called() && !throttling.ended.is_empty()
         }) {
+            self.estimate_waiting(&[], &[], None).await?;
             self.apply_throttler(Vec::new()).await?;
         }
         Ok(())
@@ -166,6 +167,9 @@ impl Search<'_> {
                 let demand = self.capacities.find(job).expect("the trial found a worker for it");
                 self.admit(demand, job, fits.unwrap_or_default());
                 self.set_last_partition(job);
+                if let Some(throttling) = &mut self.plan.throttling {
+                    throttling.record_started(job);
+                }
             }
             // Called again at once, the plugin would decide the same.
             Action::Hold(until) => {

@@ -136,11 +136,13 @@ impl<'a> Search<'a> {
 
     /// The call about `candidates`, which are indices into `page`.
     fn throttle_call(
-        &self,
+        &mut self,
         page: &[PageJob],
         candidates: &[usize],
         data: &PageData,
     ) -> Arc<ThrottleCall> {
+        let throttling = self.plan.throttling.as_mut().expect("the caller has a throttler");
+        let waiting = throttling.groups(&self.limits.queue);
         let throttling = self.plan.throttling.as_ref().expect("the caller has a throttler");
         let text = |index: &usize| data.texts.get_key_value(&page[*index].job.id);
         let texts = candidates.iter().filter_map(text);
@@ -157,6 +159,7 @@ impl<'a> Search<'a> {
             state: Arc::clone(&throttling.state),
             data: texts.map(|(id, text)| (id.clone(), text.clone())).collect(),
             hosts: Arc::clone(&self.catalog.hosts),
+            waiting,
         })
     }
 

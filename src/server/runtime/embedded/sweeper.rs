@@ -68,6 +68,9 @@ struct Sweeper {
     passes_at: Timestamp,
     /// The passes under way. They delay no sweep.
     passes: Option<JoinHandle<()>>,
+    /// When what waits is counted next, and the count under way.
+    waiting_at: Timestamp,
+    counting: Option<JoinHandle<Timestamp>>,
     /// Calls of retry strategies under way. A slow one delays neither the sweep nor another one.
     deciding: HashMap<Option<PluginName>, JoinHandle<()>>,
     /// The strategy that was called last; the next sweep starts with its successor.
@@ -107,6 +110,7 @@ impl Sweeper {
             self.passes_at = clock.now() + PASS_INTERVAL;
             self.passes = Some(tokio::spawn(make_passes(Arc::clone(inner))));
         }
+        self.count_waiting(inner).await;
         match inner.engine.sweep().await {
             Ok(swept) => {
                 inner.on_swept(&swept.changed);
@@ -117,6 +121,17 @@ impl Sweeper {
                 tracing::warn!(%error, "a sweep failed; it is repeated");
                 None
             }
+        }
+    }
+
+    /// Starts to count what waits, for the throttlers that need it. It delays no sweep.
+    async fn count_waiting(&mut self, inner: &Arc<Inner>) {
+        let now = inner.engine.now();
+        if let Some(counting) = self.counting.take_if(|counting| counting.is_finished()) {
+            self.waiting_at = counting.await.unwrap_or(now);
+        }
+        if self.counting.is_none() && now >= self.waiting_at {
+            self.counting = Some(tokio::spawn(count_waiting(Arc::clone(inner))));
         }
     }
 
@@ -187,6 +202,14 @@ async fn make_passes(inner: Arc<Inner>) {
     if let Err(error) = inner.drop_old_plugin_calls().await {
         tracing::warn!(%error, "old recorded calls of plugins were not removed");
     }
+}
+
+/// Counts what waits. Returns when to count again.
+async fn count_waiting(inner: Arc<Inner>) -> Timestamp {
+    let now = inner.engine.now();
+    let next_at = inner.engine.count_waiting(now + PASS_INTERVAL).await;
+    let next_at = next_at.inspect_err(|error| tracing::warn!(%error, "waiting jobs not counted"));
+    next_at.ok().flatten().unwrap_or(now + REPLY_INTERVAL)
 }
 
 /// Calls the retry strategies of `jobs`, some jobs at a time, so that the first decisions do not

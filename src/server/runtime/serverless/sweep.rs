@@ -176,6 +176,9 @@ impl Server {
         if let Err(error) = engine.keep_counts(self.half_of(until)).await {
             report.failed(&error);
         }
+        if let Err(error) = engine.count_waiting(self.half_of(until)).await {
+            report.failed(&error);
+        }
         if let Err(error) = engine.upkeep(self.half_of(until)).await {
             report.failed(&error);
         }

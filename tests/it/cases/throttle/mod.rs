@@ -5,6 +5,7 @@ mod failures;
 mod inputs;
 mod pages;
 mod state;
+mod waiting;
 
 use std::{
     collections::BTreeMap,

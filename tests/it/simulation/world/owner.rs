@@ -150,6 +150,7 @@ impl World {
             ageing_seconds: (order == OrderKind::Priority && s.happens(0.5))
                 .then(|| Seconds::new(1)),
             partition_by: (s.happens(0.5) || strict).then(|| "tenant".into()),
+            partition_then_by: None,
             strict_order: strict,
             constraints,
             throttler: (self.config.plugins && !strict && s.happens(0.8)).then(plugins::throttler),

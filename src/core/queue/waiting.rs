@@ -1,0 +1,276 @@
+//! How many due jobs wait, by partition: estimates, on which no limit depends.
+//!
+//! ```text
+//!   sweep ─▶ the store counts partitions ─▶ estimate ─┐
+//!   tick  ─▶ first page of each partition in turn ────┴▶ corrected ─▶ groups by attribute
+//! ```
+//!
+//! A tick corrects the estimate by what it has read itself, so that the groups of its candidates
+//! are always among those that a throttler sees.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::AddAssign,
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::QueueConfig;
+use crate::{
+    job::{Attributes, Job, Value},
+    time::Timestamp,
+};
+
+/// Most partitions of an estimate. The others are one sum.
+pub const MAX_WAITING_PARTITIONS: usize = 1000;
+/// Most bytes of the names of an estimate's partitions.
+const MAX_NAME_BYTES: usize = 128 << 10;
+/// What separates the two values of a partition's name.
+const SEPARATOR: char = '\u{1f}';
+
+/// How many due jobs wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitingCount {
+    /// Their number.
+    pub jobs: u32,
+    /// Their weight.
+    pub weight: u64,
+    /// The earliest instant at which one of them was due.
+    pub oldest_due_at: Timestamp,
+    /// Whether there may be more, because counting stopped at a bound.
+    #[serde(default)]
+    pub at_least: bool,
+}
+
+impl WaitingCount {
+    /// The count of `jobs`; none if there are none.
+    pub fn of<'a>(jobs: impl IntoIterator<Item = &'a Job>) -> Option<Self> {
+        let mut count: Option<Self> = None;
+        for job in jobs {
+            let Some(oldest_due_at) = job.life.run_at() else { continue };
+            let weight = job.spec.weight.into();
+            add(&mut count, Self { jobs: 1, weight, oldest_due_at, at_least: false });
+        }
+        count
+    }
+
+    /// This count, if at least the jobs of `seen` wait.
+    fn covering(self, seen: Self) -> Self {
+        Self {
+            jobs: self.jobs.max(seen.jobs),
+            weight: self.weight.max(seen.weight),
+            oldest_due_at: self.oldest_due_at.min(seen.oldest_due_at),
+            at_least: self.at_least || seen.at_least,
+        }
+    }
+}
+
+impl AddAssign for WaitingCount {
+    fn add_assign(&mut self, other: Self) {
+        self.jobs = self.jobs.saturating_add(other.jobs);
+        self.weight = self.weight.saturating_add(other.weight);
+        self.oldest_due_at = self.oldest_due_at.min(other.oldest_due_at);
+        self.at_least = self.at_least || other.at_least;
+    }
+}
+
+fn add(sum: &mut Option<WaitingCount>, count: WaitingCount) {
+    match sum {
+        Some(sum) => *sum += count,
+        None => *sum = Some(count),
+    }
+}
+
+/// The due jobs of a queue by partition, as they were counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitingEstimate {
+    /// When counting began; none if the queue was not counted yet.
+    pub counted_at: Option<Timestamp>,
+    /// The partitions with most jobs: at most [`MAX_WAITING_PARTITIONS`].
+    pub partitions: BTreeMap<String, WaitingCount>,
+    /// The others together.
+    pub others: Option<WaitingCount>,
+}
+
+/// What a tick has read of the partitions of a queue.
+#[derive(Debug)]
+pub struct SeenPartitions<'a> {
+    /// The due jobs of the first page of each visited partition, and whether it has more.
+    pub pages: Vec<(&'a str, Option<WaitingCount>, bool)>,
+    /// The partition after which the tick began; none at the first one.
+    pub from: Option<&'a str>,
+    /// The last partition that was looked at; none if all were.
+    pub end: Option<&'a str>,
+}
+
+impl SeenPartitions<'_> {
+    /// Whether the tick has looked at `partition`. It goes around, from the last to the first.
+    fn has_looked_at(&self, partition: &str) -> bool {
+        match (self.from, self.end) {
+            (_, None) => true,
+            (None, Some(end)) => partition <= end,
+            (Some(from), Some(end)) if from < end => from < partition && partition <= end,
+            (Some(from), Some(end)) => from < partition || partition <= end,
+        }
+    }
+}
+
+impl WaitingEstimate {
+    /// The estimate from the counts of all partitions, which were counted from `counted_at` on.
+    pub fn of(counts: Vec<(String, WaitingCount)>, counted_at: Timestamp) -> Self {
+        let mut counts = counts;
+        counts.sort_by(|(a, one), (b, other)| other.jobs.cmp(&one.jobs).then_with(|| a.cmp(b)));
+        let mut estimate = Self { counted_at: Some(counted_at), ..Self::default() };
+        let mut bytes = 0;
+        for (partition, count) in counts {
+            bytes += partition.len();
+            if estimate.partitions.len() < MAX_WAITING_PARTITIONS && bytes <= MAX_NAME_BYTES {
+                estimate.partitions.insert(partition, count);
+            } else {
+                add(&mut estimate.others, count);
+            }
+        }
+        estimate
+    }
+
+    /// Corrects the estimate by what a tick has `seen`. `is_all` states whether the tick read the
+    /// jobs of all types; otherwise what it did not see may be of another type.
+    pub fn correct(&mut self, seen: &SeenPartitions<'_>, is_all: bool) {
+        if is_all {
+            let visited: BTreeSet<&str> = seen.pages.iter().map(|(name, ..)| *name).collect();
+            self.partitions
+                .retain(|name, _| visited.contains(name.as_str()) || !seen.has_looked_at(name));
+        }
+        for (name, page, has_more) in &seen.pages {
+            let Some(page) = *page else {
+                if is_all && !has_more {
+                    self.partitions.remove(*name);
+                }
+                continue;
+            };
+            let old = self.partitions.get(*name).copied();
+            let count = match old {
+                _ if is_all && !has_more => page,
+                Some(old) => old.covering(page),
+                // It is among the others, or its jobs are newer than the count.
+                None => WaitingCount { at_least: true, ..page },
+            };
+            self.partitions.insert((*name).to_owned(), count);
+        }
+    }
+
+    /// Makes sure that at least `jobs` wait.
+    pub fn cover<'a>(&mut self, jobs: impl IntoIterator<Item = &'a Job>) {
+        let mut by_partition: BTreeMap<&str, Vec<&Job>> = BTreeMap::new();
+        for job in jobs {
+            by_partition.entry(&job.spec.partition).or_default().push(job);
+        }
+        for (name, jobs) in by_partition {
+            let Some(seen) = WaitingCount::of(jobs) else { continue };
+            let count = self.partitions.get(name).map_or(seen, |old| old.covering(seen));
+            self.partitions.insert(name.to_owned(), count);
+        }
+    }
+
+    /// Records that a job of `partition` with this weight waits no longer.
+    pub fn started(&mut self, partition: &str, weight: u32) {
+        let Some(count) = self.partitions.get_mut(partition) else { return };
+        count.jobs = count.jobs.saturating_sub(1);
+        count.weight = count.weight.saturating_sub(weight.into());
+        if count.jobs == 0 && !count.at_least {
+            self.partitions.remove(partition);
+        }
+    }
+
+    /// The groups by each attribute that makes partitions of `queue`.
+    pub fn groups(&self, queue: &QueueConfig) -> Waiting {
+        let mut groups: BTreeMap<String, BTreeMap<String, WaitingCount>> =
+            queue.partition_attributes().map(|name| (name.to_owned(), BTreeMap::new())).collect();
+        for (partition, count) in &self.partitions {
+            for (name, value) in queue.partition_values(partition) {
+                let Some(groups) = groups.get_mut(name) else { continue };
+                match groups.get_mut(value) {
+                    Some(sum) => *sum += *count,
+                    None => drop(groups.insert(value.to_owned(), *count)),
+                }
+            }
+        }
+        Waiting { counted_at: self.counted_at, groups, others: self.others }
+    }
+}
+
+/// What waits in a queue, as its throttler sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// When the queue was counted; none if that has not happened yet.
+    pub counted_at: Option<Timestamp>,
+    /// The groups by attribute and value.
+    pub groups: BTreeMap<String, BTreeMap<String, WaitingCount>>,
+    /// The jobs of the partitions that are in no group, because there are too many.
+    pub others: Option<WaitingCount>,
+}
+
+impl Waiting {
+    /// The groups of `jobs` by each of their attributes: nothing else waits.
+    pub fn of(jobs: &[Job]) -> Self {
+        let mut waiting = Self::default();
+        let names: BTreeSet<&String> =
+            jobs.iter().flat_map(|job| job.spec.attributes.keys()).collect();
+        for name in names {
+            waiting.groups.insert(name.clone(), BTreeMap::new());
+        }
+        waiting.cover(jobs);
+        waiting
+    }
+
+    /// Makes sure that at least `jobs` wait in each of the groups.
+    pub fn cover(&mut self, jobs: &[Job]) {
+        for (name, groups) in &mut self.groups {
+            let mut by_value: BTreeMap<String, Vec<&Job>> = BTreeMap::new();
+            for job in jobs {
+                if let Some(value) = job.spec.attributes.get(name) {
+                    by_value.entry(value.text()).or_default().push(job);
+                }
+            }
+            for (value, jobs) in by_value {
+                let Some(seen) = WaitingCount::of(jobs) else { continue };
+                let count = groups.get(&value).map_or(seen, |old| old.covering(seen));
+                groups.insert(value, count);
+            }
+        }
+    }
+}
+
+impl QueueConfig {
+    /// The attributes whose values make partitions: at most two.
+    pub fn partition_attributes(&self) -> impl Iterator<Item = &str> {
+        let second = self.partition_then_by.as_deref().filter(|_| self.partition_by.is_some());
+        self.partition_by.as_deref().into_iter().chain(second)
+    }
+
+    /// The partition of a job with `attributes`. Empty if the queue has no partitions, or if the job
+    /// has none of the attributes that make them.
+    pub fn partition_of(&self, attributes: &Attributes) -> String {
+        let value = |name: &str| attributes.get(name).map(Value::text).unwrap_or_default();
+        let mut names = self.partition_attributes();
+        let Some(first) = names.next().map(value) else { return String::new() };
+        let Some(second) = names.next().map(value) else { return first };
+        if first.is_empty() && second.is_empty() {
+            return String::new();
+        }
+        // The first separator of the name is the one between the values.
+        format!("{}{SEPARATOR}{second}", first.replace(SEPARATOR, " "))
+    }
+
+    /// The attributes of `partition` and their values. A job without one is not among them.
+    pub fn partition_values<'a>(
+        &'a self,
+        partition: &'a str,
+    ) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let (first, second) = match &self.partition_then_by {
+            Some(_) => partition.split_once(SEPARATOR).unwrap_or((partition, "")),
+            None => (partition, ""),
+        };
+        self.partition_attributes().zip([first, second]).filter(|(_, value)| !value.is_empty())
+    }
+}
