@@ -179,7 +179,7 @@ const TENANTS: usize = 1000;
 async fn backlog(dir: &Path, waiting_by: &[&str]) -> Engine {
     let policy = FnPolicy::default().throttling(|_, call| {
         let groups: usize = call.waiting.groups.values().map(BTreeMap::len).sum();
-        assert!(groups == 0 || groups == TENANTS, "{groups}");
+        assert!(groups <= TENANTS, "{groups}");
         Ok(each(call, |_| hold("its share is in use")))
     });
     let ports = Ports {

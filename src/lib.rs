@@ -155,6 +155,7 @@
 //!     core::{
 //!         port::policy::{
 //!             Action, Call, Decision, Fault, Plugin, Policy, Problem, Purpose, RetryAnswer,
+//!             RetryOutput,
 //!             RetryCall, ThrottleAnswer, ThrottleCall,
 //!         },
 //!         queue::plugin::Role,
@@ -185,8 +186,8 @@
 //!         _: &Plugin,
 //!         _: Arc<RetryCall>,
 //!         _: Purpose,
-//!     ) -> Result<RetryAnswer, Fault> {
-//!         Ok(RetryAnswer::GiveUp(Some("the rules allow no retry".into())))
+//!     ) -> Result<RetryOutput, Fault> {
+//!         Ok(RetryAnswer::GiveUp(Some("the rules allow no retry".into())).into())
 //!     }
 //!
 //!     async fn check(&self, _: &Plugin, _: Role, _: &str) -> Result<Vec<Problem>, Fault> {

@@ -14,10 +14,12 @@
 import { block, writeOptionalText, writeText } from "./abi";
 import { Failure, Job, Plugin } from "./contract";
 import { Json } from "./json";
+import { State } from "./state";
 
 export { Attribute, Description, Failure, Job, Problem } from "./contract";
 export { LocalTime, Shown, clock, log, metrics, random } from "./host";
 export { Json } from "./json";
+export { State } from "./state";
 
 /** The base of an author's `Retry`. */
 export abstract class RetryStrategy extends Plugin {
@@ -30,6 +32,12 @@ export abstract class RetryStrategy extends Plugin {
 
 /** The inputs of a decision, in addition to the configuration and the failure. */
 export class Call {
+  /**
+   * The state of the strategy in the queue. It needs a `stateVersion` of at least 1. If another
+   * decision changed it meanwhile, the call is repeated.
+   */
+  state: State = new State();
+
   constructor(
     /** The name of the job's queue. */
     public queue: string,
@@ -73,6 +81,7 @@ export class Verdict {
   private weight: u32 = 0;
   private attemptsLeft: u32 = 0;
   private timeout: u64 = 0;
+  private target: string | null = null;
 
   /** No verdict. The built-in backoff decides, and users see the message. */
   static failed(message: string): Verdict {
@@ -109,9 +118,15 @@ export class Verdict {
     return this;
   }
 
+  /** Sets the target: a name in `retry_targets` of the job's type, or "" for the type's own. */
+  withTarget(name: string): Verdict {
+    this.target = name;
+    return this;
+  }
+
   /** Writes the result of `on-failure`. */
   write(): usize {
-    const result = block(80);
+    const result = block(96);
     const error = this.error;
     if (error !== null) {
       store<u8>(result, 1);
@@ -134,6 +149,7 @@ export class Verdict {
     store<u32>(plan, this.attemptsLeft, 40);
     store<bool>(plan, this.timeout != 0, 48);
     store<u64>(plan, this.timeout, 56);
+    writeOptionalText(plan + 64, this.target);
     return result;
   }
 }

@@ -32,9 +32,10 @@ TG_PLACE(tg_waiting_group, at_least, 32);
 TG_SIZE(tg_maybe_waiting_group, 48);
 TG_SIZE(tg_decision, 40);
 TG_PLACE(tg_decision, reason, 24);
-TG_SIZE(tg_plan, 64);
+TG_SIZE(tg_plan, 80);
 TG_PLACE(tg_plan, timeout, 48);
-TG_SIZE(tg_verdict, 80);
+TG_PLACE(tg_plan, target, 64);
+TG_SIZE(tg_verdict, 96);
 TG_PLACE(tg_verdict, of, 8);
 
 // Memory
@@ -863,6 +864,7 @@ const tg_description *tg_describe_throttler(const tg_throttler *throttler) {
 
 const tg_description *tg_describe_retry(const tg_retry_strategy *strategy) {
     tg_description *description = tg_description_of(strategy->about, strategy->config_schema);
+    description->state_version = strategy->state_version;
     description->needs_data = strategy->needs_data;
     return description;
 }

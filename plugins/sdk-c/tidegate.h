@@ -666,6 +666,8 @@ typedef struct tg_plan {
     tg_maybe_u32 attempts_left;
     /// The timeout of the job's attempts, in milliseconds.
     tg_maybe_u64 timeout;
+    /// A name in `retry_targets` of the job's type, or empty for the type's own target.
+    tg_maybe_string target;
 } tg_plan;
 
 /// The answer of a retry strategy. The functions below make it.
@@ -702,6 +704,9 @@ typedef struct tg_retry_strategy {
     const char *about;
     /// JSON Schema of the configuration, as text.
     const char *config_schema;
+    /// The version of the state's format. Another number starts with an empty state. With 0 it
+    /// cannot use the state (`tg_state_get` and its neighbours).
+    uint32_t state_version;
     /// Whether it calls `tg_job_data`.
     bool needs_data;
     /// Adds the errors of a configuration to `problems`. `config` is never NULL.

@@ -214,7 +214,8 @@ struct Waiting {
     std::optional<std::uint64_t> counted_at() const { return tg_waiting_counted_at(); }
 };
 
-/// The state, which is committed with the call's decisions if the call succeeds.
+/// The state, which is committed with the call's decisions if the call succeeds: `round.state` of a
+/// throttler. In a retry strategy with a `state_version`, `State state;` is its state.
 struct State {
     std::optional<std::string_view> get(std::string_view key) const {
         return tg_state_get(detail::borrowed(key));
@@ -326,6 +327,8 @@ struct Plan {
     std::optional<std::uint32_t> attempts_left = std::nullopt;
     /// The timeout of the job's attempts, in milliseconds.
     std::optional<std::uint64_t> timeout = std::nullopt;
+    /// A name in `retry_targets` of the job's type, or empty for the type's own target.
+    std::optional<std::string> target = std::nullopt;
 };
 
 /// The answer of a retry strategy: what `retry`, `after` and `give_up` return, or an `Error`.
@@ -344,6 +347,7 @@ inline Verdict retry(const Plan &plan) {
     if (plan.weight) lowered.weight = tg_some_u32(*plan.weight);
     if (plan.attempts_left) lowered.attempts_left = tg_some_u32(*plan.attempts_left);
     if (plan.timeout) lowered.timeout = tg_some_u64(*plan.timeout);
+    if (plan.target) lowered.target = tg_some_string(detail::kept(*plan.target));
     return tg_retry(lowered);
 }
 /// Another attempt, `millis` after the call. The server waits longer if the target requested it.
@@ -359,6 +363,9 @@ struct RetryStrategy {
     const char *about;
     /// JSON Schema of the configuration, as text.
     const char *config_schema = nullptr;
+    /// The version of the state's format. Another number starts with an empty state. With 0 it
+    /// cannot use `State`.
+    std::uint32_t state_version = 0;
     /// Whether it calls `job_data`.
     bool needs_data = false;
     /// Adds the errors of a configuration.
@@ -429,6 +436,7 @@ template <const RetryStrategy &plugin> tg_retry_strategy lowered_retry() {
     tg_retry_strategy lowered{};
     lowered.about = plugin.about;
     lowered.config_schema = plugin.config_schema;
+    lowered.state_version = plugin.state_version;
     lowered.needs_data = plugin.needs_data;
     lowered.check = check<plugin>;
     lowered.on_failure = on_failure<plugin>;

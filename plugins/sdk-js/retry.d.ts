@@ -1,7 +1,8 @@
 import type { About, Attribute, Attributed, Failure, Job, LocalTime, Problem, Shown } from './common.js';
+import type { State } from './state.js';
 
 export { clock, dataOf, log, metrics } from './common.js';
-export type { About, Attribute, Attributed, Failure, Job, LocalTime, Problem, Shown };
+export type { About, Attribute, Attributed, Failure, Job, LocalTime, Problem, Shown, State };
 
 /** Replacements for what the job has. What is absent or null stays. */
 export interface Changes {
@@ -13,6 +14,8 @@ export interface Changes {
   attemptsLeft?: number | null;
   /** The timeout of the job's attempts, in milliseconds: 1 to a year. */
   timeout?: number | null;
+  /** A name in `retry_targets` of the job's type, or '' for the type's own target. */
+  target?: string | null;
 }
 
 /** Made by retryAt, after and giveUp. */
@@ -32,6 +35,8 @@ export interface Call {
   readonly queue: string;
   /** The time of the decision. */
   readonly now: number;
+  /** The state of the strategy. Needs a `stateVersion` of at least 1. After a change by another decision the call is repeated. */
+  readonly state: State;
 }
 
 export interface RetryStrategy<Config = any> extends About {

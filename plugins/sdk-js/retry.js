@@ -15,9 +15,11 @@ import {
   log,
   metrics,
   number,
+  string,
   text,
   whole,
 } from './common.js';
+import { state } from './state.js';
 
 export { clock, dataOf, log, metrics };
 
@@ -35,7 +37,7 @@ const YEAR = 365 * 86_400_000;
 const changed = (value, ...bounds) => (value === undefined || value === null ? undefined : whole(value, ...bounds));
 
 /** Another attempt at `at`, or at once if `at` is past. The changes replace what the job has. */
-export function retryAt(at, { data, priority, weight, attemptsLeft, timeout } = {}) {
+export function retryAt(at, { data, priority, weight, attemptsLeft, timeout, target } = {}) {
   const json = data === undefined ? undefined : JSON.stringify(data);
   if (json === undefined && data !== undefined) throw new TypeError(`data must be a JSON value, not ${text(data)}`);
   return new Verdict('retry', {
@@ -45,6 +47,7 @@ export function retryAt(at, { data, priority, weight, attemptsLeft, timeout } = 
     weight: changed(weight, 'weight', 0, 2 ** 31 - 1),
     attemptsLeft: changed(attemptsLeft, 'attemptsLeft', 1, 65535),
     timeout: changed(timeout, 'timeout', 1, YEAR),
+    target: target === undefined || target === null ? undefined : string(target, 'target'),
   });
 }
 
@@ -63,7 +66,7 @@ export function retryStrategy(plugin) {
       try {
         const config = begin(context);
         asJobs([failed]);
-        const verdict = plugin.onFailure(config, { queue: context.queue, now: context.now }, failed, last);
+        const verdict = plugin.onFailure(config, { queue: context.queue, now: context.now, state }, failed, last);
         if (!(verdict instanceof Verdict)) {
           throw new TypeError(`onFailure returned ${text(verdict)}: make it by after(), retryAt() or giveUp()`);
         }

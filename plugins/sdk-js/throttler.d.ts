@@ -1,7 +1,8 @@
 import type { About, Attribute, Attributed, Failure, Job, LocalTime, Problem, Shown } from './common.js';
+import type { State } from './state.js';
 
 export { clock, dataOf, log, metrics } from './common.js';
-export type { About, Attribute, Attributed, Failure, Job, LocalTime, Problem, Shown };
+export type { About, Attribute, Attributed, Failure, Job, LocalTime, Problem, Shown, State };
 
 /** Made by run, hold, holdUntil, reschedule and drop. */
 export interface Decision {
@@ -72,25 +73,6 @@ export interface Waiting {
   others(): WaitingGroup | null;
   /** When the queue was counted; null if that has not happened yet. */
   countedAt(): number | null;
-}
-
-/**
- * The state of the queue's throttler. Changes are kept with the call's decisions, if it succeeds. At most 256 KiB in all keys
- * and values, where each key counts 32 bytes more. A key has 1 to 128 bytes, a value at most 16 KiB. From `expiresAt` on, a
- * value counts as deleted.
- */
-export interface State {
-  /** The text of a key; undefined if there is none. */
-  get(key: string): string | undefined;
-  /** Sets a text. Throws an error that says which bound it exceeds. */
-  set(key: string, value: string, expiresAt?: number | Date): void;
-  /** The JSON value of a key; undefined if there is none. */
-  load(key: string): any;
-  /** Sets a JSON value. Throws an error that says which bound it exceeds. */
-  save(key: string, value: unknown, expiresAt?: number | Date): void;
-  delete(key: string): void;
-  /** The keys that begin with `prefix`, by default all, sorted. */
-  keys(prefix?: string): string[];
 }
 
 /** An attempt of the queue that ended. */

@@ -5,7 +5,6 @@
 
 import * as hostRunning from 'tidegate:plugin/running@0.2.0';
 import * as hostWaiting from 'tidegate:plugin/waiting@0.2.0';
-import * as hostState from 'tidegate:plugin/state@0.2.0';
 import {
   asJobs,
   begin,
@@ -21,6 +20,7 @@ import {
   text,
   whole,
 } from './common.js';
+import { state } from './state.js';
 
 export { clock, dataOf, log, metrics };
 
@@ -79,32 +79,6 @@ const waiting = {
   groups: (by) => hostWaiting.groups(string(by, 'by')),
   others: () => hostWaiting.others(),
   countedAt: () => hostWaiting.countedAt(),
-};
-
-const REFUSED = {
-  'invalid-key': 'the key must have 1 to 128 bytes',
-  'value-too-long': 'the value has more than 16 KiB',
-  full: 'the state would have more than 256 KiB',
-};
-
-const state = {
-  get: (key) => hostState.get(string(key, 'key')) ?? undefined,
-  set(key, value, expiresAt) {
-    const until = expiresAt === undefined || expiresAt === null ? undefined : instant(expiresAt, 'expiresAt');
-    try {
-      hostState.set(string(key, 'key'), string(value, 'value'), until);
-    } catch (error) {
-      const why = REFUSED[error.payload];
-      throw why === undefined ? error : new Error(`state ${JSON.stringify(key)}: ${why}`);
-    }
-  },
-  load(key) {
-    const json = state.get(key);
-    return json === undefined ? undefined : JSON.parse(json);
-  },
-  save: (key, value, expiresAt) => state.set(key, JSON.stringify(value), expiresAt),
-  delete: (key) => hostState['delete'](string(key, 'key')),
-  keys: (prefix = '') => hostState.keys(string(prefix, 'prefix')),
 };
 
 // A malformed answer would trap without a message, so check it first.

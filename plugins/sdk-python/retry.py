@@ -16,9 +16,10 @@ from typing import Any, Optional
 from wit_world import exports
 from wit_world.exports import retry as contract
 
-from .common import LocalTime, Plugin, begin, clock, data_of, failed, instant, log, metrics, number, text, whole, write_json
+from .common import LocalTime, Plugin, begin, clock, data_of, failed, instant, log, metrics, number, string, text, whole, write_json
+from .state import STATE, State
 
-__all__ = ["Call", "LocalTime", "RetryStrategy", "after", "clock", "data_of", "give_up", "log", "metrics", "retry_at"]
+__all__ = ["Call", "LocalTime", "RetryStrategy", "State", "after", "clock", "data_of", "give_up", "log", "metrics", "retry_at"]
 
 _KEEP = object()
 # The longest timeout, in milliseconds.
@@ -26,13 +27,17 @@ _YEAR = 365 * 86_400_000
 
 
 class Call:
-    """The other inputs of a decision. `now` is in milliseconds since 1970."""
+    """The other inputs of a decision. `now` is in milliseconds since 1970. `state` needs a `state_version` of at least 1; after a
+    change by another decision the call is repeated."""
 
-    __slots__ = ("now", "queue")
+    __slots__ = ("now", "queue", "state")
+
+    state: State
 
     def __init__(self, queue: str, now: int):
         self.queue = queue
         self.now = now
+        self.state = STATE
 
 
 def _changed(value: Optional[int], *bounds: Any) -> Optional[int]:
@@ -46,9 +51,11 @@ def retry_at(
     weight: Optional[int] = None,
     attempts_left: Optional[int] = None,
     timeout: Optional[int] = None,
+    target: Optional[str] = None,
 ):
     """Another attempt at `at`, or at once if `at` is past. The other arguments replace what the job has: `attempts_left` is how many
-    attempts it still has, including the next one, and `timeout` is in milliseconds. None keeps it, except for data."""
+    attempts it still has, including the next one, and `timeout` is in milliseconds. `target` is a name in `retry_targets` of the job's type,
+    or '' for the type's own target. None keeps it, except for data."""
     return contract.Verdict_Retry(
         contract.Plan(
             instant(max(0, at), "at"),
@@ -57,6 +64,7 @@ def retry_at(
             _changed(weight, "weight", 0, 2**32 - 1),
             _changed(attempts_left, "attempts_left", 1, 65535),
             _changed(timeout, "timeout", 1, _YEAR),
+            None if target is None else string(target, "target"),
         )
     )
 

@@ -13,12 +13,10 @@ The class must have this name: the component exports it.
 
 from typing import Any, Dict, List, NamedTuple, Optional, Union
 
-from componentize_py_types import Err
 from wit_world import exports
 from wit_world.exports import throttle as contract
 from wit_world.imports import running as host_running
 from wit_world.imports import waiting as host_waiting
-from wit_world.imports import state as host_state
 
 from .common import (
     LocalTime,
@@ -31,12 +29,11 @@ from .common import (
     instant,
     log,
     metrics,
-    read_json,
     string,
     text,
     whole,
-    write_json,
 )
+from .state import STATE, State
 
 __all__ = [
     "Answer",
@@ -168,49 +165,7 @@ class Waiting:
         return host_waiting.counted_at()
 
 
-_REFUSED = {
-    host_state.StateError.INVALID_KEY: "the key must have 1 to 128 bytes",
-    host_state.StateError.VALUE_TOO_LONG: "the value has more than 16 KiB",
-    host_state.StateError.FULL: "the state would have more than 256 KiB",
-}
-
-
-class State:
-    """The state of the queue's throttler. Changes are kept with the call's decisions, if it succeeds. At most 256 KiB in all keys and
-    values, where each key counts 32 bytes more. From `expires_at` on (milliseconds since 1970), a value counts as deleted."""
-
-    __slots__ = ()
-
-    def get(self, key: str) -> Optional[str]:
-        """The text of a key; None if there is none."""
-        return host_state.get(string(key, "key"))
-
-    def set(self, key: str, value: str, expires_at: Optional[int] = None) -> None:
-        """Sets a text. Raises `ValueError` with the bound that it exceeds."""
-        until = None if expires_at is None else instant(expires_at, "expires_at")
-        try:
-            host_state.set(string(key, "key"), string(value, "value"), until)
-        except Err as refused:
-            raise ValueError(f"state {key!r}: {_REFUSED[refused.value]}") from None
-
-    def load(self, key: str) -> Any:
-        """The JSON value of a key; None if there is none."""
-        kept = self.get(key)
-        return None if kept is None else read_json(kept)
-
-    def save(self, key: str, value: Any, expires_at: Optional[int] = None) -> None:
-        """Sets a JSON value. Raises `ValueError` with the bound that it exceeds."""
-        self.set(key, write_json(value), expires_at)
-
-    def delete(self, key: str) -> None:
-        host_state.delete(string(key, "key"))
-
-    def keys(self, prefix: str = "") -> List[str]:
-        """The keys that begin with `prefix`, by default all, sorted."""
-        return host_state.keys(string(prefix, "prefix"))
-
-
-_RUNNING, _WAITING, _STATE = Running(), Waiting(), State()
+_RUNNING, _WAITING = Running(), Waiting()
 
 
 class Round:
@@ -233,7 +188,7 @@ class Round:
     def __init__(self, ctx: Any, given: Any):
         self.queue, self.now = ctx.queue, ctx.now
         self.concurrency, self.room, self.ended = given.concurrency, given.room, given.ended
-        self.running, self.waiting, self.state = _RUNNING, _WAITING, _STATE
+        self.running, self.waiting, self.state = _RUNNING, _WAITING, STATE
 
 
 _MADE = {Decision}

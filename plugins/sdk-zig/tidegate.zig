@@ -536,6 +536,9 @@ pub const Call = struct {
     now: u64,
     /// A seed for random numbers, different in every call.
     seed: u64,
+    /// The state of the strategy in the job's queue, if it declares a `state_version` of at least 1.
+    /// If another decision changed it meanwhile, the call is repeated.
+    state: State = .{},
 };
 
 /// The next attempt. What is null keeps the job's.
@@ -550,6 +553,8 @@ pub const Plan = struct {
     attempts_left: ?u32 = null,
     /// The timeout of the job's attempts, in milliseconds.
     timeout: ?u64 = null,
+    /// A name in `retry_targets` of the job's type, or empty for the type's own target.
+    target: ?[]const u8 = null,
 };
 
 /// The answer of a retry strategy.
@@ -704,8 +709,9 @@ const FailureArguments = struct {
 /// `onFailure(Config, Call, Job, last: Failure) !Verdict`. The failures before the last one are in
 /// `job.earlier`.
 ///
-/// It may have `check(Config, *Problems) void`, `config_schema` (JSON Schema as text) and
-/// `needs_data`, which is true if it uses `job.data()`.
+/// It may have `check(Config, *Problems) void`, `config_schema` (JSON Schema as text),
+/// `state_version` (a number from 1, if it uses `call.state`; another one starts with an empty state)
+/// and `needs_data`, which is true if it uses `job.data()`.
 pub fn exportRetry(comptime Plugin: type) void {
     const Exports = struct {
         fn describePlugin() callconv(.c) [*]const u8 {
@@ -752,8 +758,8 @@ comptime {
         .{ WaitingGroup, 40 },
         .{ Description, 44 },
         .{ Decision, 40 },
-        .{ Plan, 64 },
-        .{ abi.Result(Verdict, []const u8), 80 },
+        .{ Plan, 80 },
+        .{ abi.Result(Verdict, []const u8), 96 },
         .{ FailureArguments, 240 },
     }) |expected| std.debug.assert(abi.sizeOf(expected[0]) == expected[1]);
 }

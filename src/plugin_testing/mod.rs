@@ -257,14 +257,6 @@ impl Case {
                 let ended: Vec<Value> = many(&self.ended, |end| end.times)
                     .map(|(end, number)| end.value(number, self.now))
                     .collect();
-                let kept = |(key, value): (&String, &Value)| {
-                    let value = text(value);
-                    match self.state_expires.get(key) {
-                        Some(at) => (key.clone(), json!([value, at])),
-                        None => (key.clone(), value.into()),
-                    }
-                };
-                let state: Map<String, Value> = self.state.iter().map(kept).collect();
                 let data: Map<String, Value> = numbered()
                     .filter_map(|(job, number)| {
                         Some((number.id("job", job.id.as_ref()), job.data.clone()?))
@@ -278,7 +270,7 @@ impl Case {
                     "running": running,
                     "candidates": candidates,
                     "waiting": self.waiting.as_ref().map(|waiting| waiting.value(self.now)),
-                    "state": state,
+                    "state": self.state(),
                     "data": data,
                 }})
             }
@@ -288,6 +280,7 @@ impl Case {
                     "context": context,
                     "failed": self.job.value(Number::default(), self.now),
                     "last": self.failure.value(attempt, self.now),
+                    "state": self.state(),
                     "data": self.job.data,
                 }})
             }
@@ -300,6 +293,18 @@ impl Case {
             }
             call => call,
         })
+    }
+
+    /// Returns the state: values, or pairs of a value and its expiry.
+    fn state(&self) -> Map<String, Value> {
+        let kept = |(key, value): (&String, &Value)| {
+            let value = text(value);
+            match self.state_expires.get(key) {
+                Some(at) => (key.clone(), json!([value, at])),
+                None => (key.clone(), value.into()),
+            }
+        };
+        self.state.iter().map(kept).collect()
     }
 
     /// Returns the number of candidates.

@@ -53,18 +53,6 @@ pub fn recorded(name: &str, call: &Value) -> Result<Value, String> {
         if let Some(waiting) = inside.get("waiting").filter(|waiting| !waiting.is_null()) {
             case.insert("waiting".to_owned(), waiting_of(waiting));
         }
-        let (mut state, mut expires) = (Map::new(), Map::new());
-        for (key, value) in inside["state"].as_object().into_iter().flatten() {
-            let pair = value.as_array().map(Vec::as_slice);
-            if let Some([text, at]) = pair {
-                expires.insert(key.clone(), at.clone());
-                state.insert(key.clone(), text.clone());
-            } else {
-                state.insert(key.clone(), value.clone());
-            }
-        }
-        case.insert("state".to_owned(), state.into());
-        case.insert("state_expires".to_owned(), expires.into());
     } else {
         let mut job = renamed(inside["failed"].clone());
         if let (Some(fields), false) = (job.as_object_mut(), inside["data"].is_null()) {
@@ -73,6 +61,18 @@ pub fn recorded(name: &str, call: &Value) -> Result<Value, String> {
         case.insert("job".to_owned(), job);
         case.insert("failure".to_owned(), renamed(inside["last"].clone()));
     }
+    let (mut state, mut expires) = (Map::new(), Map::new());
+    for (key, value) in inside["state"].as_object().into_iter().flatten() {
+        let pair = value.as_array().map(Vec::as_slice);
+        if let Some([text, at]) = pair {
+            expires.insert(key.clone(), at.clone());
+            state.insert(key.clone(), text.clone());
+        } else {
+            state.insert(key.clone(), value.clone());
+        }
+    }
+    case.insert("state".to_owned(), state.into());
+    case.insert("state_expires".to_owned(), expires.into());
     case.insert("expect".to_owned(), json!({}));
     case.retain(|_, value| !value.is_null());
     Ok(case.into())
@@ -134,7 +134,8 @@ mod tests {
             r#"{"name": "a", "role": "retry", "job": {"attempt": 2, "data": {"x": 1},
                     "target_host": "b.example", "replay_of": "j0", "correlation_key": "k",
                     "earlier": [{"reason": "lease_expired", "ended_at": 7000}]},
-                "failure": {"message": "no", "details": [1], "not_before": 90000}}"#,
+                "failure": {"message": "no", "details": [1], "not_before": 90000},
+                "state": {"k": "v", "l": "w"}, "state_expires": {"l": 9000}}"#,
         ] {
             let original =
                 record::to_json(&Case::read(text).unwrap().pop().unwrap().call().unwrap());

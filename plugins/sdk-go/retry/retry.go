@@ -7,6 +7,7 @@ import (
 
 	"example.com/my-plugin/sdk/internal/abi"
 	"example.com/my-plugin/sdk/internal/contract"
+	"example.com/my-plugin/sdk/state"
 )
 
 type (
@@ -20,6 +21,8 @@ type (
 	Failure = contract.Failure
 	// Problem is an error in a configuration.
 	Problem = contract.Problem
+	// State is the state of the strategy in one queue. The package state has the errors of Set.
+	State = state.State
 )
 
 // Strategy is a retry strategy whose configuration is a C. encoding/json/v2 parses the
@@ -29,6 +32,9 @@ type Strategy[C any] struct {
 	About string
 	// ConfigSchema is the JSON Schema of the configuration, as JSON text. Empty if there is none.
 	ConfigSchema string
+	// StateVersion is the version of the state's format. Raise it when a new version of the plugin
+	// cannot read the old state. 0 for a strategy without state.
+	StateVersion uint32
 	// NeedsData is whether the strategy reads the job's data.
 	NeedsData bool
 	// Check returns the errors of a configuration that was parsed. Empty if it is valid. A strategy
@@ -49,6 +55,10 @@ type Call struct {
 	Now time.Time
 	// Seed differs between calls, and is recorded with the call. The package random begins with it.
 	Seed uint64
+	// State is the state of the strategy in the job's queue. It needs a StateVersion of at least 1.
+	// Its changes are committed with the decision. If another decision changed it meanwhile, this one
+	// is made again.
+	State State
 }
 
 // Verdict is what follows a failed attempt. After, At and GiveUp return one.
@@ -73,6 +83,9 @@ type Plan struct {
 	AttemptsLeft uint32
 	// Timeout replaces the timeout of the job's attempts: 1 ms to a year. 0 keeps it.
 	Timeout time.Duration
+	// Target is a name in `retry_targets` of the job's type, or empty for the type's own target. Nil
+	// keeps the current one.
+	Target *string
 }
 
 // After retries after a wait.
@@ -98,7 +111,10 @@ var exported struct {
 // Export makes the component's retry strategy. Call it in `init`.
 func Export[C any](plugin Strategy[C]) {
 	exported.description = contract.Description{
-		About: plugin.About, ConfigSchema: plugin.ConfigSchema, NeedsData: plugin.NeedsData,
+		About:        plugin.About,
+		ConfigSchema: plugin.ConfigSchema,
+		StateVersion: plugin.StateVersion,
+		NeedsData:    plugin.NeedsData,
 	}
 	exported.check = func(config string) []Problem { return contract.Check(config, plugin.Check) }
 	exported.onFailure = func(text string, call *Call, job *Job, last Failure) (Verdict, error) {
@@ -138,7 +154,7 @@ func onFailure(arguments uint32) uint32 {
 		verdict, err = exported.onFailure(config, call, job, last)
 		return err
 	})
-	result := abi.NewBlock(80)
+	result := abi.NewBlock(96)
 	switch {
 	case err != nil:
 		result.Uint8(0, 1)
@@ -170,5 +186,9 @@ func writePlan(b abi.Block, plan *Plan) {
 	if plan.Timeout != 0 {
 		b.Uint8(48, 1)
 		b.Uint64(56, uint64(max(plan.Timeout.Milliseconds(), 0)))
+	}
+	if plan.Target != nil {
+		b.Uint8(64, 1)
+		b.Text(68, *plan.Target)
 	}
 }

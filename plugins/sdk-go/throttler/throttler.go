@@ -8,6 +8,7 @@ import (
 
 	"example.com/my-plugin/sdk/internal/abi"
 	"example.com/my-plugin/sdk/internal/contract"
+	"example.com/my-plugin/sdk/state"
 )
 
 type (
@@ -21,6 +22,8 @@ type (
 	Failure = contract.Failure
 	// Problem is an error in a configuration.
 	Problem = contract.Problem
+	// State is the state of the throttler in one queue. The package state has the errors of Set.
+	State = state.State
 )
 
 // Throttler is a throttler whose configuration is a C. encoding/json/v2 parses the configuration.

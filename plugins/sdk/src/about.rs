@@ -10,7 +10,7 @@ pub struct About {
     /// JSON Schema of the configuration, if there is one.
     pub config_schema: Option<&'static str>,
     /// The version of the state's format. Raise it when a new version cannot read the old state. 0
-    /// for a plugin without state.
+    /// for a plugin without state. A retry strategy with 0 cannot use its state.
     pub state_version: u32,
     /// The attributes by which it groups the running set. `*` permits any, for a plugin whose
     /// configuration names them.

@@ -15,7 +15,7 @@ pub struct Running(());
 #[derive(Debug)]
 pub struct Waiting(());
 
-/// The state of the throttler.
+/// The state of the plugin in one queue.
 #[derive(Debug)]
 pub struct State(());
 

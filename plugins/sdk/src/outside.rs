@@ -18,7 +18,7 @@ pub struct Waiting {
     counted_at: Option<u64>,
 }
 
-/// The state of the throttler: values, each with the time of its expiry.
+/// The state of the plugin in one queue: values, each with the time of its expiry.
 #[derive(Debug, Default)]
 pub struct State {
     entries: RefCell<BTreeMap<String, Entry>>,

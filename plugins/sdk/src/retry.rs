@@ -2,7 +2,9 @@
 
 use serde::de::DeserializeOwned;
 
-use crate::{About, Data, Failure, Job, Plan, Problem, Verdict, config::of_call, glue::Context};
+use crate::{
+    About, Data, Failure, Job, Plan, Problem, State, Verdict, config::of_call, glue::Context,
+};
 
 /// Decides when and how a job is retried.
 pub trait RetryStrategy {
@@ -42,6 +44,10 @@ pub struct Call {
     pub seed: u64,
     /// The job's data, if [`About::needs_data`] is true.
     pub data: Data,
+    /// The state of the strategy in the job's queue, if [`About::state_version`] is at least 1. Its
+    /// changes are committed with the decision. If another decision changed it meanwhile, this one is
+    /// made again.
+    pub state: State,
 }
 
 impl Verdict {
@@ -56,7 +62,15 @@ impl Verdict {
 impl Plan {
     /// Another attempt at `at`, of the job as it is.
     pub const fn at(at: u64) -> Self {
-        Self { at, data: None, priority: None, weight: None, attempts_left: None, timeout: None }
+        Self {
+            at,
+            data: None,
+            priority: None,
+            weight: None,
+            attempts_left: None,
+            timeout: None,
+            target: None,
+        }
     }
 }
 
@@ -68,8 +82,13 @@ pub fn on_failure<T: RetryStrategy>(
     last: &Failure,
 ) -> Result<Verdict, String> {
     let config = of_call(&context.config)?;
-    let call =
-        Call { queue: context.queue, now: context.now, seed: context.seed, data: Data::here() };
+    let call = Call {
+        queue: context.queue,
+        now: context.now,
+        seed: context.seed,
+        data: Data::here(),
+        state: State::here(),
+    };
     T::on_failure(&config, &call, job, last)
 }
 

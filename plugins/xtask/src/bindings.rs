@@ -12,7 +12,7 @@ use crate::Outcome;
 
 /// Interfaces that both worlds import. The second world takes them from the first, so that `Job` is
 /// one type.
-const SHARED: [&str; 6] = ["types", "clock", "log", "metrics", "random", "jobs"];
+const SHARED: [&str; 7] = ["types", "clock", "log", "metrics", "random", "state", "jobs"];
 
 /// Generates the bindings of both worlds.
 pub fn make(plugins: &Path, outcome: Outcome) -> Result<()> {

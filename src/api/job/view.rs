@@ -150,6 +150,11 @@ pub struct JobView<'a> {
     /// The job as it came, if a retry strategy has changed it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub original: Option<OriginalView<'a>>,
+    /// The name of the target that a retry strategy chose for its next attempt, of those in
+    /// `retry_targets` of its type. Absent for the type's own target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub retry_target: Option<Cow<'a, str>>,
     /// The name of the token that enqueued it; of a replay, of the token that enqueued the first
     /// job. Absent if there was no token, or if an event or a schedule made it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -265,6 +270,7 @@ impl<'a> JobView<'a> {
                 max_attempts: original.max_attempts,
                 timeout_seconds: original.timeout,
             }),
+            retry_target: spec.retry_target.as_deref().map(Cow::Borrowed),
             enqueued_by: spec.enqueued_by.as_deref().map(Cow::Borrowed),
             origin: spec.origin.as_deref().map(OriginView::of),
             merged: None,
@@ -292,6 +298,7 @@ impl<'a> JobView<'a> {
             headers: Cow::Owned(BTreeMap::new()),
             running: None,
             original: None,
+            retry_target: None,
             enqueued_by: None,
             origin: None,
             ..Self::new(job, now, encoding, Bodies::Small)

@@ -39,10 +39,19 @@ pub(super) fn throttle(call: &ThrottleCall, answer: Answer) -> Result<ThrottleAn
 /// The answer of a retry strategy about the failure of `call`.
 pub(super) fn retry(call: &RetryCall, verdict: Verdict) -> Result<RetryAnswer, Fault> {
     let answer = match verdict {
-        Verdict::Retry(Plan { at, data, priority, weight, attempts_left, timeout }) => {
+        Verdict::Retry(plan) => {
+            let Plan { at, data, priority, weight, attempts_left, timeout, target } = plan;
             let timeout = timeout.map(Seconds::from_millis);
             let at = instant(at);
-            RetryAnswer::Retry(RetryPlan { at, data, priority, weight, attempts_left, timeout })
+            RetryAnswer::Retry(RetryPlan {
+                at,
+                data,
+                priority,
+                weight,
+                attempts_left,
+                timeout,
+                target,
+            })
         }
         Verdict::GiveUp(message) => RetryAnswer::GiveUp(message),
     };

@@ -31,6 +31,7 @@ pub(super) mod retry {
             "tidegate:plugin/clock": super::throttler::tidegate::plugin::clock,
             "tidegate:plugin/metrics": super::throttler::tidegate::plugin::metrics,
             "tidegate:plugin/random": super::throttler::tidegate::plugin::random,
+            "tidegate:plugin/state": super::throttler::tidegate::plugin::state,
             "tidegate:plugin/log": super::throttler::tidegate::plugin::log,
             "tidegate:plugin/jobs": super::throttler::tidegate::plugin::jobs,
         },

@@ -113,9 +113,10 @@ fn a_retry_plan_fits_the_contract_or_is_refused() {
     ];
     let data = (prop::option::of(data), prop::option::of(any::<i32>()));
     let bounds = (prop::option::of(0..3u32), prop::option::of(any::<u64>()));
-    let plan = (instant(), data, prop::option::of(any::<u32>()), bounds);
-    let plan = plan.prop_map(|(at, (data, priority), weight, (attempts_left, timeout))| {
-        Verdict::Retry(Plan { at, data, priority, weight, attempts_left, timeout })
+    let target = prop::option::of(long_text());
+    let plan = (instant(), data, prop::option::of(any::<u32>()), bounds, target);
+    let plan = plan.prop_map(|(at, (data, priority), weight, (attempts_left, timeout), target)| {
+        Verdict::Retry(Plan { at, data, priority, weight, attempts_left, timeout, target })
     });
     let give_up = prop::option::of(long_text()).prop_map(Verdict::GiveUp);
     let call = RetryCall {
@@ -127,6 +128,7 @@ fn a_retry_plan_fits_the_contract_or_is_refused() {
         data: None,
         not_before: None,
         host: None,
+        state: Arc::default(),
     };
     fuzz(prop_oneof![2 => plan, 1 => give_up], |verdict| {
         match answer::retry(&call, verdict) {

@@ -26,7 +26,7 @@ use tidegate_core::{
     port::{
         Clock,
         policy::{
-            Call, Fault, FaultKind, Plugin, Policy, Problem, Purpose, RetryAnswer, RetryCall,
+            Call, Fault, FaultKind, Plugin, Policy, Problem, Purpose, RetryCall, RetryOutput,
             ThrottleAnswer, ThrottleCall, Usage,
         },
     },
@@ -286,7 +286,7 @@ impl Inner {
         plugin: &Plugin,
         loaded: &Loaded,
         call: &Arc<RetryCall>,
-    ) -> CallOutcome<RetryAnswer> {
+    ) -> CallOutcome<RetryOutput> {
         let (Some(retry), Some(_)) = (&loaded.retry, &plugin.version.retry) else {
             return CallOutcome::of(Err(not_a("retry strategy")));
         };
@@ -299,12 +299,13 @@ impl Inner {
             })
             .transpose()
         });
-        said.then(|said, _| {
+        said.then(|said, guest| {
             let said = said.ok_or_else(|| Fault {
                 kind: FaultKind::Unavailable,
                 message: "the job has no failed attempt".into(),
             })?;
-            answer::retry(call, said.map_err(fault::rejected)?)
+            let answer = answer::retry(call, said.map_err(fault::rejected)?)?;
+            Ok(RetryOutput { answer, state: guest.and_then(|guest| guest.changed.take()) })
         })
     }
 
@@ -370,7 +371,7 @@ impl Policy for PluginHost {
         plugin: &Plugin,
         call: Arc<RetryCall>,
         purpose: Purpose,
-    ) -> Result<RetryAnswer, Fault> {
+    ) -> Result<RetryOutput, Fault> {
         let request =
             CallRequest { role: Role::Retry, purpose, call: Some(Call::Retry(Arc::clone(&call))) };
         let called = plugin.clone();

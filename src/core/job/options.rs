@@ -125,6 +125,7 @@ impl JobOptions {
             partition: String::new(),
             request_digest: Spec::NO_DIGEST,
             original: None,
+            retry_target: None,
             enqueued_by: None,
             merged: Vec::new(),
             origin: None,

@@ -307,6 +307,9 @@ pub struct Spec {
     /// The schedule or the trigger whose request it is; of a replay, that of the first job. None if
     /// the request is a caller's.
     pub origin: Option<Box<Origin>>,
+    /// The name of the target that a retry strategy chose for its next attempt, of those in
+    /// `retry_targets` of its type. None for the type's own target.
+    pub retry_target: Option<String>,
     /// The fields that a newer release added.
     pub unknown: UnknownFields,
 }
@@ -344,5 +347,6 @@ record!(Spec {
     original,
     enqueued_by,
     merged,
-    origin
+    origin,
+    retry_target
 });

@@ -41,6 +41,11 @@ pub struct TypeConfig {
     pub deadline_seconds: Option<Seconds>,
     /// What follows a failed attempt.
     pub retry: Retry,
+    /// Other URLs that a retry strategy may choose for the next attempt, by name: at most 16, of the
+    /// form of `target.url`. Headers, credentials and signature are those of `target`, or of the
+    /// server's default target. A target of another kind has none.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub retry_targets: BTreeMap<String, String>,
     /// Its jobs' priority (default 100).
     pub priority: i32,
     /// Its jobs' weight (default 1).
@@ -102,6 +107,7 @@ impl Default for TypeConfig {
             lease_seconds: Seconds::new(30),
             deadline_seconds: None,
             retry: Retry::default(),
+            retry_targets: BTreeMap::new(),
             priority: 100,
             weight: 1,
             attributes: BTreeMap::new(),

@@ -71,7 +71,7 @@ pub fn target_url(template: &str, job_type: &str, id: &str) -> String {
     template.replace("{type}", job_type).replace("{id}", id)
 }
 
-fn check_template(template: &str) -> Result<(), ValidationError> {
+pub(super) fn check_template(template: &str) -> Result<(), ValidationError> {
     if target_url(template, "", "").contains(['{', '}']) {
         return Err(ValidationError::new("url", "must have only {type} and {id} in braces"));
     }

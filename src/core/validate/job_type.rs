@@ -10,7 +10,7 @@ use super::{
     check_job_headers, check_keep_result, check_name, check_retry, check_span, check_url,
     check_windows,
     guard::Guard,
-    http::{check_push, check_secrets, target_url},
+    http::{check_push, check_secrets, check_template, target_url},
 };
 use crate::{
     job::{
@@ -103,6 +103,7 @@ fn type_fields(config: &TypeConfig) -> Result<(), ValidationError> {
             check_push(push).map_err(|fault| fault.within("target"))?;
         }
     }
+    check_retry_targets(config)?;
     check_restart(config)?;
     // An unclaimed dispatch is not recorded as running. So no rule can refuse a second start, count
     // it or wait for its result.
@@ -122,6 +123,28 @@ fn type_fields(config: &TypeConfig) -> Result<(), ValidationError> {
         Some((_, message)) => Err(ValidationError::new("start", message)),
         None => Ok(()),
     }
+}
+
+/// Most targets that retry strategies may choose.
+const MAX_RETRY_TARGETS: usize = 16;
+
+/// The targets that retry strategies may choose differ from the type's own in their URL.
+fn check_retry_targets(config: &TypeConfig) -> Result<(), ValidationError> {
+    check_count("retry_targets", config.retry_targets.len(), MAX_RETRY_TARGETS)?;
+    let has_no_url =
+        matches!(config.target, Some(TargetConfig::Pull(_) | TargetConfig::External(_)));
+    if !config.retry_targets.is_empty() && has_no_url {
+        return Err(ValidationError::new(
+            "retry_targets",
+            "must be given only with a target that has `url`, or with the default target",
+        ));
+    }
+    for (name, url) in &config.retry_targets {
+        check_name("retry_targets", name)?;
+        check_template(url)
+            .map_err(|fault| ValidationError { field: format!("retry_targets.{name}"), ..fault })?;
+    }
+    Ok(())
 }
 
 /// A retry at the start may overlap the attempt before it.
@@ -163,6 +186,11 @@ pub fn check_allowed_hosts(
     {
         targets.check("target.url", &url).map_err(invalid)?;
     }
+    for (name, url) in &config.retry_targets {
+        if let Ok(url) = Url::parse(&target_url(url, "type", "id")) {
+            targets.check(&format!("retry_targets.{name}"), &url).map_err(invalid)?;
+        }
+    }
     match &config.callback_url {
         Some(url) => callbacks.check("callback_url", url).map_err(invalid),
         None => Ok(()),
@@ -200,6 +228,13 @@ pub fn check_type_hosts(config: &TypeConfig, guard: Guard) -> Result<(), Validat
         && let Ok(url) = target_url(&push.url, "1", "1").parse()
     {
         guard.check_host("target.url", &url).map_err(|fault| fault.of(ErrorCode::InvalidType))?;
+    }
+    for (name, url) in &config.retry_targets {
+        if let Ok(url) = target_url(url, "1", "1").parse() {
+            guard
+                .check_host(&format!("retry_targets.{name}"), &url)
+                .map_err(|fault| fault.of(ErrorCode::InvalidType))?;
+        }
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ use tidegate_core::{
     error_code::ErrorCode,
     event::{Trigger, Triggers, trigger::TriggerItem},
     job::{
-        PluginName, QueueName, ScheduleName, TriggerName, TypeName,
+        PluginName, QueueName, ScheduleName, Spec, TriggerName, TypeName,
         retry::{BUILT_IN, Retry},
         type_config::TypeItem,
     },
@@ -83,6 +83,17 @@ impl Catalog {
     /// The types whose jobs wait in `queue`.
     pub fn types_of(&self, queue: &QueueName) -> impl Iterator<Item = (&TypeName, &Arc<TypeItem>)> {
         self.types.iter().filter(move |(_, item)| item.config.queue == *queue)
+    }
+
+    /// The host of the URL that receives the next attempt of a job, if its type has one.
+    pub fn host_of(&self, spec: &Spec) -> Option<String> {
+        let config = self.types.get(&spec.job_type).map(|item| &item.config);
+        let chosen = spec.retry_target.as_ref();
+        let url = chosen.and_then(|name| config?.retry_targets.get(name));
+        match url {
+            Some(url) => Some(Url::parse(url).ok()?.host_str()?.to_owned()),
+            None => self.hosts.get(&spec.job_type).cloned(),
+        }
     }
 
     /// The live version of a plugin, if there is one and it has this role.

@@ -4,3 +4,4 @@
 pub mod circuit_breaker;
 pub mod registry;
 pub mod retry_decisions;
+mod retry_state;

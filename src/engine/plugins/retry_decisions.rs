@@ -5,11 +5,18 @@
 //! it, so a failure here loses nothing. The decision is one conditional write at the version that
 //! the strategy decided on, so one of several concurrent callers wins. A fault falls back to the
 //! built-in backoff.
+//!
+//! The jobs of a strategy with a state are decided one after another: each decision is committed
+//! with the state that it leaves ([`super::retry_state`]).
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use futures_util::{StreamExt, stream};
 
+use super::retry_state::{KeptState, has_state};
 use crate::{
     Engine, Error,
     config::catalog::Catalog,
@@ -17,7 +24,7 @@ use crate::{
 };
 use tidegate_core::{
     job::{
-        Body, Encoding, Event, Job, Payload, PluginName, Spec, Version,
+        Body, Encoding, Event, Job, Payload, PluginName, QueueName, Spec, TypeName, Version,
         lifecycle::PluginRetry,
         retry::{Backoff, Retry},
         spec::{MAX_ORIGINAL_BYTES, Original},
@@ -25,7 +32,10 @@ use tidegate_core::{
     port::{
         Committed, Txn,
         job_store::ItemKind,
-        policy::{Call, Fault, FaultKind, Plugin, Purpose, RetryAnswer, RetryCall, RetryPlan},
+        policy::{
+            Call, Fault, FaultKind, Plugin, PolicyState, Purpose, RetryAnswer, RetryCall,
+            RetryOutput, RetryPlan, cut,
+        },
     },
     queue::plugin::Role,
     stored::UnknownFields,
@@ -36,6 +46,10 @@ use tidegate_core::{
 /// share.
 const MAX_CONCURRENT_STRATEGIES: usize = 16;
 const MAX_CONCURRENT_CALLS: usize = 4;
+/// Bytes of a target's name in a message.
+const MAX_SHOWN_BYTES: usize = 64;
+/// How often the decision on a job is made again because another one changed the strategy's state.
+const MAX_STATE_CONFLICTS: usize = 5;
 
 /// The outcome of [`Engine::decide_retries`].
 #[derive(Debug, Default)]
@@ -77,6 +91,8 @@ struct DecidedJob {
     all: bool,
     fault: Option<RetryFault>,
     shadowed_call: Option<AnsweredRetryCall>,
+    /// The strategy's new state, if it changed.
+    state: Option<PolicyState>,
 }
 
 impl Engine {
@@ -95,12 +111,21 @@ impl Engine {
         let catalog = self.catalog().await?;
         let waiting: Vec<Job> =
             jobs.into_iter().filter(|job| job.life.awaits_retry_decision()).collect();
-        let strategies = by_strategy(waiting);
+        let mut strategies = by_strategy(waiting);
+        let mut decisions = RetryDecisions::default();
+        let is_stateful = |name: &Option<PluginName>| {
+            let plugin = name.as_ref().and_then(|name| catalog.plugin(name, Role::Retry));
+            plugin.is_some_and(|plugin| has_state(&plugin))
+        };
+        let stateful: BTreeMap<_, _> =
+            strategies.extract_if(.., |name, _| is_stateful(name)).collect();
+        for jobs in stateful.values() {
+            self.decide_in_turn(&catalog, jobs, &mut decisions).await;
+        }
         let each: Vec<_> =
             strategies.values().map(|jobs| self.decide_one_strategy(&catalog, jobs)).collect();
         let made: Vec<Vec<_>> =
             stream::iter(each).buffered(MAX_CONCURRENT_STRATEGIES).collect().await;
-        let mut decisions = RetryDecisions::default();
         let (mut changes, mut txns): (Vec<(Job, Version)>, Vec<Txn>) = (Vec::new(), Vec::new());
         for (before, made) in strategies.values().flatten().zip(made.into_iter().flatten()) {
             let made = match made {
@@ -109,11 +134,7 @@ impl Engine {
                 // The job waits as before, and the next sweep finds it. Other jobs must not wait
                 // for it.
                 Err(error) => {
-                    tracing::warn!(
-                        job = %before.id,
-                        %error,
-                        "the retry of a failed attempt cannot be decided now"
-                    );
+                    warn_undecided(before, &error);
                     continue;
                 }
             };
@@ -134,21 +155,89 @@ impl Engine {
         Ok(decisions)
     }
 
+    /// Decides on the jobs of a strategy that has a state, one after another, and writes each
+    /// decision with the state that it leaves.
+    async fn decide_in_turn(
+        &self,
+        catalog: &Catalog,
+        jobs: &[Job],
+        decisions: &mut RetryDecisions,
+    ) {
+        let mut states: HashMap<QueueName, KeptState> = HashMap::new();
+        for job in jobs {
+            if let Err(error) = self.decide_with_state(catalog, job, &mut states, decisions).await {
+                // The job waits as before, and the next sweep finds it.
+                warn_undecided(job, &error);
+            }
+        }
+    }
+
+    /// Decides on `job`, whose strategy has a state: of its queue, one of `states` if it was read
+    /// before. After a conflict the decision is made again on the newer state. If conflicts do not
+    /// end, the next sweep decides.
+    async fn decide_with_state(
+        &self,
+        catalog: &Catalog,
+        job: &Job,
+        states: &mut HashMap<QueueName, KeptState>,
+        decisions: &mut RetryDecisions,
+    ) -> Result<(), Error> {
+        let Retry::Plugin(name, _) = &job.spec.retry else { return Ok(()) };
+        let queue = &job.spec.queue;
+        for _ in 0..MAX_STATE_CONFLICTS {
+            let kept = match (states.remove(queue), catalog.plugin(name, Role::Retry)) {
+                (Some(kept), _) => kept,
+                (None, Some(plugin)) => self.retry_state(queue, &plugin).await?,
+                (None, None) => return Ok(()),
+            };
+            let made = self.decide_retry(catalog, job, Arc::clone(&kept.state)).await?;
+            let Some(made) = made else { return Ok(()) };
+            let now = self.now();
+            let nonce = self.ports.entropy.bits() as u64;
+            let replaced = made.state.map(|state| kept.replace(state, now, nonce));
+            let (mut txn, after, kept) = match replaced {
+                Some(writes) => (writes.before, writes.after, writes.kept),
+                None => (Txn::new(), Txn::new(), kept),
+            };
+            let of_state = txn.len();
+            txn.extend(self.change_writes(job.life.revision, &made.job, made.all, now));
+            txn.extend(after);
+            match self.ports.store.commit(vec![txn]).await?.pop() {
+                Some(Committed::All) => {
+                    states.insert(queue.clone(), kept);
+                    decisions.faults.extend(made.fault);
+                    decisions.shadowed_calls.extend(made.shadowed_call);
+                    decisions.changed.push((made.job, job.life.version));
+                    return Ok(());
+                }
+                // Another process has changed the state.
+                Some(Committed::Conflict { step, .. }) if step < of_state => {}
+                // The job has changed.
+                _ => return Ok(()),
+            }
+        }
+        tracing::debug!(job = %job.id, plugin = %name, "the state of a retry strategy is contended");
+        Ok(())
+    }
+
     /// The decisions of the one strategy of `jobs`.
     async fn decide_one_strategy(
         &self,
         catalog: &Catalog,
         jobs: &[Job],
     ) -> Vec<Result<Option<DecidedJob>, Error>> {
-        let calls: Vec<_> = jobs.iter().map(|job| self.decide_retry(catalog, job)).collect();
+        let calls: Vec<_> =
+            jobs.iter().map(|job| self.decide_retry(catalog, job, Arc::default())).collect();
         stream::iter(calls).buffered(MAX_CONCURRENT_CALLS).collect().await
     }
 
-    /// The job with the decision on its retry; none if the job changed and needs none.
+    /// The job with the decision on its retry; none if the job changed and needs none. `state` is
+    /// that of its strategy.
     async fn decide_retry(
         &self,
         catalog: &Catalog,
         job: &Job,
+        state: Arc<PolicyState>,
     ) -> Result<Option<DecidedJob>, Error> {
         let Retry::Plugin(name, config) = &job.spec.retry else {
             return Ok(self.fall_back(job, None));
@@ -162,7 +251,8 @@ impl Engine {
             job: job.clone(),
             data: None,
             not_before: job.life.run_at().filter(|at| *at > now),
-            host: catalog.hosts.get(&job.spec.job_type).cloned(),
+            host: catalog.host_of(&job.spec),
+            state,
         };
         // The job awaits its decision until the plugin can be read.
         catalog.refuse_unreadable(ItemKind::Plugin, name.as_str())?;
@@ -218,12 +308,12 @@ impl Engine {
             .await
             .and_then(|answer| answer.validated(&call));
         let made = match answer.clone() {
-            Ok(answer) => {
+            Ok(RetryOutput { answer, state }) => {
                 let followed = self.follow(catalog, job, answer, now).await?;
                 if let Err(fault) = &followed {
                     self.ports.policy.report_fault(&plugin, &Call::Retry(Arc::clone(&call)), fault);
                 }
-                followed
+                followed.map(|made| made.map(|made| DecidedJob { state, ..made }))
             }
             Err(fault) => Err(fault),
         };
@@ -235,7 +325,7 @@ impl Engine {
                 let shadowed_call = answer
                     .ok()
                     .filter(|_| shadowed)
-                    .map(|answer| AnsweredRetryCall { plugin, call, answer });
+                    .map(|RetryOutput { answer, .. }| AnsweredRetryCall { plugin, call, answer });
                 made.map(|made| DecidedJob { shadowed_call, ..made })
             }
             Err(fault) => {
@@ -263,7 +353,7 @@ impl Engine {
             RetryAnswer::Retry(plan) => plan,
         };
         let all = plan.changes_job();
-        let RetryPlan { at, data, priority, weight, attempts_left, timeout } = plan;
+        let RetryPlan { at, data, priority, weight, attempts_left, timeout, target } = plan;
         let mut changed = job.clone();
         if all {
             let original = Some(Box::new(self.original(job, data.is_some()).await?));
@@ -275,6 +365,13 @@ impl Engine {
                 weight: weight.unwrap_or(job.spec.weight),
                 max_attempts: attempts_left.map_or(job.spec.max_attempts, most),
                 timeout: timeout.unwrap_or(job.spec.timeout),
+                retry_target: match target {
+                    Some(target) => match chosen_target(catalog, &job.spec.job_type, target) {
+                        Ok(target) => target,
+                        Err(fault) => return Ok(Err(fault)),
+                    },
+                    None => job.spec.retry_target.clone(),
+                },
                 ..(*job.spec).clone()
             });
             // The job would never start, and nothing could lower its weight.
@@ -378,7 +475,36 @@ fn planned(
     fault: Option<RetryFault>,
 ) -> Option<DecidedJob> {
     let job = job.apply(Event::DecideRetry { version: job.life.version, plan }, now).ok()?;
-    Some(DecidedJob { job, all, fault, shadowed_call: None })
+    Some(DecidedJob { job, all, fault, shadowed_call: None, state: None })
+}
+
+/// The target that a plan names, of those of the job's type; none for the type's own.
+fn chosen_target(
+    catalog: &Catalog,
+    job_type: &TypeName,
+    name: String,
+) -> Result<Option<String>, Fault> {
+    let targets = catalog.types.get(job_type).map(|item| &item.config.retry_targets);
+    if name.is_empty() {
+        return Ok(None);
+    }
+    if targets.is_some_and(|targets| targets.contains_key(&name)) {
+        return Ok(Some(name));
+    }
+    let known: Vec<&str> = targets.into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+    Err(invalid_answer(format!(
+        "its plan names the target {:?}, which is not in `retry_targets` of the type ({})",
+        cut(name, MAX_SHOWN_BYTES),
+        known.join(", ")
+    )))
+}
+
+fn warn_undecided(job: &Job, error: &Error) {
+    tracing::warn!(
+        job = %job.id,
+        %error,
+        "the retry of a failed attempt cannot be decided now"
+    );
 }
 
 fn invalid_answer(message: impl Into<String>) -> Fault {

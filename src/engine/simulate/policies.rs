@@ -19,7 +19,7 @@ use tidegate_core::{
         Policy,
         policy::{
             Action, Call, Fault, NoPolicy, Plugin, Problem, Purpose, RetryAnswer, RetryCall,
-            ThrottleAnswer, ThrottleCall, Usage,
+            RetryOutput, ThrottleAnswer, ThrottleCall, Usage,
         },
     },
     queue::plugin::{Role, Throttler},
@@ -345,11 +345,11 @@ impl Policy for ObservedPolicy {
         plugin: &Plugin,
         call: Arc<RetryCall>,
         purpose: Purpose,
-    ) -> Result<RetryAnswer, Fault> {
+    ) -> Result<RetryOutput, Fault> {
         let answer = self.policy.retry(plugin, Arc::clone(&call), purpose).await;
         self.observe(plugin, call.now, |seen| &mut seen.retry, &answer);
-        if let Ok(answer) = &answer {
-            let (what, reason) = match answer {
+        if let Ok(output) = &answer {
+            let (what, reason) = match &output.answer {
                 RetryAnswer::Retry(plan) => (PluginDecision::Retry(plan.at), ""),
                 RetryAnswer::GiveUp(message) => {
                     (PluginDecision::GiveUp, message.as_deref().unwrap_or_default())

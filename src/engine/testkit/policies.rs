@@ -11,14 +11,14 @@ use tidegate_core::{
         Policy,
         policy::{
             Action, Call, Decision, Fault, FaultKind, Plugin, Problem, Purpose, RetryAnswer,
-            RetryCall, ThrottleAnswer, ThrottleCall,
+            RetryCall, RetryOutput, ThrottleAnswer, ThrottleCall,
         },
     },
     queue::plugin::Role,
 };
 
 type Throttle = dyn Fn(&Plugin, &ThrottleCall) -> Result<ThrottleAnswer, Fault> + Send + Sync;
-type Retry = dyn Fn(&Plugin, &RetryCall) -> Result<RetryAnswer, Fault> + Send + Sync;
+type Retry = dyn Fn(&Plugin, &RetryCall) -> Result<RetryOutput, Fault> + Send + Sync;
 type Check = dyn Fn(&Plugin, Role, &str) -> Result<Vec<Problem>, Fault> + Send + Sync;
 
 /// A policy made of closures. Calls in a role without a closure are faults. Without a check, every
@@ -62,6 +62,16 @@ impl FnPolicy {
         mut self,
         retry: impl Fn(&Plugin, &RetryCall) -> Result<RetryAnswer, Fault> + Send + Sync + 'static,
     ) -> Self {
+        self.retry = Arc::new(move |plugin, call| retry(plugin, call).map(RetryOutput::from));
+        self
+    }
+
+    /// Decides retries with this closure, which also returns the new state.
+    #[must_use]
+    pub fn retrying_with_state(
+        mut self,
+        retry: impl Fn(&Plugin, &RetryCall) -> Result<RetryOutput, Fault> + Send + Sync + 'static,
+    ) -> Self {
         self.retry = Arc::new(retry);
         self
     }
@@ -98,7 +108,7 @@ impl Policy for FnPolicy {
         plugin: &Plugin,
         call: Arc<RetryCall>,
         _: Purpose,
-    ) -> Result<RetryAnswer, Fault> {
+    ) -> Result<RetryOutput, Fault> {
         (self.retry)(plugin, &call)
     }
 

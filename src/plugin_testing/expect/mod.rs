@@ -72,6 +72,7 @@ struct ExpectRetry {
     weight: Option<u32>,
     attempts_left: Option<u32>,
     timeout_seconds: Option<Seconds>,
+    target: Option<String>,
 }
 
 /// Distinguishes `null` from an absent field.
@@ -123,20 +124,18 @@ impl Expect {
             (Err(fault), None) => vec![format!("it failed ({}): {fault}", fault.kind.as_str())],
             (Ok(_), Some(expected)) => vec![format!("it did not fail; expected {expected:?}")],
             (Ok(Answer::Throttle(answer)), None) => {
-                let before = if let Call::Throttle(call) = call {
-                    let mut state = PolicyState::clone(&call.state);
-                    state.remove_expired(call.now);
-                    state
-                } else {
-                    PolicyState::default()
-                };
+                let before = state_before(call);
                 self.decided(case, answer)
                     .into_iter()
                     .chain(self.kept(answer.state.as_ref().unwrap_or(&before)))
                     .collect()
             }
-            (Ok(Answer::Retry(answer)), None) => {
-                self.follows(answer, case.now()).into_iter().collect()
+            (Ok(Answer::Retry(output)), None) => {
+                let before = state_before(call);
+                self.follows(&output.answer, case.now())
+                    .into_iter()
+                    .chain(self.kept(output.state.as_ref().unwrap_or(&before)))
+                    .collect()
             }
         }
     }
@@ -246,6 +245,17 @@ impl Expect {
     }
 }
 
+/// Returns the state of a call, without what has expired.
+fn state_before(call: &Call) -> PolicyState {
+    let (state, now) = match call {
+        Call::Throttle(call) => (&call.state, call.now),
+        Call::Retry(call) => (&call.state, call.now),
+    };
+    let mut state = PolicyState::clone(state);
+    state.remove_expired(now);
+    state
+}
+
 impl ExpectDecision {
     fn fits(&self, decision: &Decision) -> bool {
         let (action, until, at) = match decision.action {
@@ -286,7 +296,7 @@ fn shown(decision: &Decision) -> String {
 
 impl ExpectRetry {
     fn fits(&self, plan: &RetryPlan, now: Timestamp) -> bool {
-        let RetryPlan { at, data, priority, weight, attempts_left, timeout } = plan;
+        let RetryPlan { at, data, priority, weight, attempts_left, timeout, target } = plan;
         let data =
             data.as_ref().map(|data| serde_json::from_str::<Value>(data).unwrap_or(Value::Null));
         self.at.is_none_or(|expected| expected.0 == *at)
@@ -298,6 +308,7 @@ impl ExpectRetry {
             && *weight == self.weight
             && *attempts_left == self.attempts_left
             && *timeout == self.timeout_seconds
+            && *target == self.target
     }
 
     fn shown(&self) -> String {
@@ -314,6 +325,7 @@ impl ExpectRetry {
         parts.extend(self.attempts_left.map(|left| format!("attempts left {left}")));
         let timeout = self.timeout_seconds;
         parts.extend(timeout.map(|timeout| format!("timeout {} s", timeout.as_f64())));
+        parts.extend(self.target.as_ref().map(|target| format!("target {target}")));
         format!("a retry {}", parts.join(", "))
     }
 }

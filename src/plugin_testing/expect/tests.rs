@@ -72,7 +72,7 @@ fn a_retry_is_compared_in_time_data_and_priority() {
     let differences = |expect: &str, answer: RetryAnswer| {
         let text = format!(r#"{{"name": "a", "role": "retry", "now": 1000, "expect": {expect}}}"#);
         let case = Case::read(&text).unwrap().pop().unwrap();
-        case.expect.of(&case, &case.call().unwrap(), &Ok(Answer::Retry(answer)))
+        case.expect.of(&case, &case.call().unwrap(), &Ok(Answer::Retry(answer.into())))
     };
     let retry = |millis, data: Option<&str>| {
         RetryAnswer::Retry(RetryPlan {

@@ -128,6 +128,11 @@ fn hide_queries(config: &mut TypeConfig) {
     {
         push.url = format!("{start}?***");
     }
+    for url in config.retry_targets.values_mut() {
+        if let Some((start, _)) = url.split_once('?') {
+            *url = format!("{start}?***");
+        }
+    }
 }
 
 /// Whether a header of this name carries a secret.

@@ -296,6 +296,7 @@ async fn compare(
                 .retry(shadow, Arc::clone(call), Purpose::Shadow)
                 .await
                 .and_then(|answer| answer.validated(call))?;
+            let answered = answered.answer;
             Ok(vec![(
                 call.job.id.clone(),
                 (*answer != answered).then(|| (of_answer(answer), of_answer(&answered))),

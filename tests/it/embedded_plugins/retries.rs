@@ -8,7 +8,7 @@ use tidegate_core::{
     port::{
         Policy,
         policy::{
-            Call, Fault, Plugin, Problem, Purpose, RetryAnswer, RetryCall, RetryPlan,
+            Call, Fault, Plugin, Problem, Purpose, RetryAnswer, RetryCall, RetryOutput, RetryPlan,
             ThrottleAnswer, ThrottleCall,
         },
     },
@@ -75,11 +75,11 @@ impl Policy for Loopy {
         plugin: &Plugin,
         _: Arc<RetryCall>,
         _: Purpose,
-    ) -> Result<RetryAnswer, Fault> {
+    ) -> Result<RetryOutput, Fault> {
         if plugin.name.as_str() == "loopy" {
             std::future::pending::<()>().await;
         }
-        Ok(RetryAnswer::GiveUp(None))
+        Ok(RetryAnswer::GiveUp(None).into())
     }
 
     async fn check(&self, _: &Plugin, _: Role, _: &str) -> Result<Vec<Problem>, Fault> {

@@ -136,7 +136,7 @@ async fn a_time_in_the_past_or_in_the_year_3000_is_refused() {
 async fn a_retry_strategy_s_plan_is_held_against_its_bounds() {
     let plan = |items: &str, body: &str| {
         Guest::retry().items(items).on_failure(&format!(
-            "(local.set $r (call $alloc (i32.const 80))) {body} (local.get $r)"
+            "(local.set $r (call $alloc (i32.const 96))) {body} (local.get $r)"
         ))
     };
     let fault = async |guest| Plugged::new(guest).await.retry(failure()).await.unwrap_err();
@@ -168,18 +168,16 @@ async fn a_retry_strategy_s_plan_is_held_against_its_bounds() {
 }
 
 #[tokio::test]
-async fn a_retry_strategy_has_no_state() {
-    let guest = Guest::retry()
-        .world("greedy", "world greedy { include retry-strategy; import state; }")
-        .import(GET);
+async fn a_retry_strategy_declares_its_state() {
+    let guest = Guest::retry().import(GET).stateless();
     let guest = guest.on_failure(
-        "(call $get (i32.const 2048) (i32.const 1) (i32.const 2056)) (call $alloc (i32.const 80))",
+        "(call $get (i32.const 2048) (i32.const 1) (i32.const 2056)) (call $alloc (i32.const 96))",
     );
     let fault = Plugged::new(guest).await.retry(failure()).await.unwrap_err();
     assert_fault(
         &fault,
         FaultKind::InvalidAnswer,
-        "used `state`, which a retry strategy does not have",
+        "used `state`, for which the `state-version` of a retry strategy must be at least 1",
     );
 }
 

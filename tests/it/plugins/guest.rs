@@ -73,6 +73,7 @@ pub struct Guest {
     about: &'static str,
     schema: Option<&'static str>,
     waiting_by: Vec<&'static str>,
+    state_version: u32,
     group_by: Vec<&'static str>,
     needs: [bool; 4],
     pages: u32,
@@ -90,7 +91,7 @@ impl Guest {
             items: String::new(),
             decide: "(call $run (local.get $n))".into(),
             // Zeroes are: retry, at the epoch, with nothing replaced.
-            on_failure: "(call $alloc (i32.const 80))".into(),
+            on_failure: "(call $alloc (i32.const 96))".into(),
             // No problems.
             check: "(call $alloc (i32.const 8))".into(),
             describe: "(i32.const 256)".into(),
@@ -99,6 +100,7 @@ impl Guest {
             schema: None,
             group_by: Vec::new(),
             waiting_by: Vec::new(),
+            state_version: 1,
             needs: [false; 4],
             pages: 2,
         }
@@ -164,6 +166,11 @@ impl Guest {
     /// That groups by these attributes.
     pub fn group_by(self, names: &[&'static str]) -> Self {
         Self { group_by: names.to_vec(), ..self }
+    }
+
+    /// Without state.
+    pub fn stateless(self) -> Self {
+        Self { state_version: 0, ..self }
     }
 
     /// That groups what waits by these attributes.
@@ -277,7 +284,7 @@ impl Guest {
         let mut words = about.to_vec();
         words.push(u32::from(schema.is_some()));
         words.extend(schema.unwrap_or_default());
-        words.extend([1, 320, self.group_by.len() as u32]);
+        words.extend([self.state_version, 320, self.group_by.len() as u32]);
         let mut bytes: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
         bytes.extend(self.needs.map(u8::from));
         bytes.extend([700, self.waiting_by.len() as u32].into_iter().flat_map(u32::to_le_bytes));

@@ -311,7 +311,7 @@ async fn a_configuration_check_does_not_count_as_a_queue_call() {
 #[tokio::test]
 async fn a_retry_strategy_sees_the_failure_and_plans() {
     // A plan in the past that changes everything; the status of the last failure is the priority.
-    let body = "(local.set $r (call $alloc (i32.const 80)))
+    let body = "(local.set $r (call $alloc (i32.const 96)))
         (i32.store8 offset=44 (local.get $r) (i32.const 1)) (i32.store offset=48 (local.get $r) (i32.const 5))
         (i32.store8 offset=52 (local.get $r) (i32.const 1)) (i32.store offset=56 (local.get $r) (i32.const 6))
         (i32.store8 offset=64 (local.get $r) (i32.const 1)) (i64.store offset=72 (local.get $r) (i64.const 7000))
@@ -339,7 +339,7 @@ async fn a_retry_strategy_sees_the_failure_and_plans() {
 
 #[tokio::test]
 async fn a_retry_strategy_gives_up() {
-    let body = "(local.set $r (call $alloc (i32.const 80))) (i32.store8 offset=8 (local.get $r) (i32.const 1)) (i32.store8 offset=16 (local.get $r) (i32.const 1))
+    let body = "(local.set $r (call $alloc (i32.const 96))) (i32.store8 offset=8 (local.get $r) (i32.const 1)) (i32.store8 offset=16 (local.get $r) (i32.const 1))
         (i32.store offset=20 (local.get $r) (i32.const 2048)) (i32.store offset=24 (local.get $r) (i32.const 8)) (local.get $r)";
     let plugged = Plugged::new(
         Guest::retry().items(r#"(data (i32.const 2048) "hopeless")"#).on_failure(body),

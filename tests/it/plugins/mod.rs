@@ -83,7 +83,8 @@ impl Plugged {
     }
 
     async fn retry(&self, call: RetryCall) -> Result<RetryAnswer, Fault> {
-        self.host.retry(&self.plugin, Arc::new(call), Purpose::Live).await
+        let output = self.host.retry(&self.plugin, Arc::new(call), Purpose::Live).await;
+        output.map(|output| output.answer)
     }
 
     fn seen(&self) -> PluginDiagnostics {
@@ -190,6 +191,7 @@ fn failure() -> RetryCall {
         data: None,
         not_before: None,
         host: None,
+        state: Arc::default(),
     }
 }
 

@@ -7,6 +7,7 @@
 //   * with "tidegate:plugin/log@0.2.0" = "crate::bindings::throttler::tidegate::plugin::log"
 //   * with "tidegate:plugin/metrics@0.2.0" = "crate::bindings::throttler::tidegate::plugin::metrics"
 //   * with "tidegate:plugin/random@0.2.0" = "crate::bindings::throttler::tidegate::plugin::random"
+//   * with "tidegate:plugin/state@0.2.0" = "crate::bindings::throttler::tidegate::plugin::state"
 //   * with "tidegate:plugin/jobs@0.2.0" = "crate::bindings::throttler::tidegate::plugin::jobs"
 //   * default-bindings-module: "::tidegate_plugin::bindings::retry"
 //   * export-macro-name: __export_retry_world
@@ -23,7 +24,9 @@ use crate::bindings::throttler::tidegate::plugin::metrics as __with_name3;
 #[allow(unfulfilled_lint_expectations, unused_imports)]
 use crate::bindings::throttler::tidegate::plugin::random as __with_name4;
 #[allow(unfulfilled_lint_expectations, unused_imports)]
-use crate::bindings::throttler::tidegate::plugin::jobs as __with_name5;
+use crate::bindings::throttler::tidegate::plugin::state as __with_name5;
+#[allow(unfulfilled_lint_expectations, unused_imports)]
+use crate::bindings::throttler::tidegate::plugin::jobs as __with_name6;
 #[rustfmt::skip]
 #[allow(dead_code, clippy::all)]
 pub mod exports {
@@ -62,6 +65,9 @@ pub mod exports {
                     pub attempts_left: Option<u32>,
                     /// Replaces the timeout of the job's attempts, in milliseconds: 1 to a year. None keeps it.
                     pub timeout: Option<u64>,
+                    /// The target of the next attempts: a name in `retry_targets` of the job's type, or empty
+                    /// for the type's own target. None keeps the current one. Another name is an invalid answer.
+                    pub target: Option<_rt::String>,
                 }
                 impl ::core::fmt::Debug for Plan {
                     fn fmt(
@@ -75,6 +81,7 @@ pub mod exports {
                             .field("weight", &self.weight)
                             .field("attempts-left", &self.attempts_left)
                             .field("timeout", &self.timeout)
+                            .field("target", &self.target)
                             .finish()
                     }
                 }
@@ -949,6 +956,7 @@ pub mod exports {
                                             weight: weight86,
                                             attempts_left: attempts_left86,
                                             timeout: timeout86,
+                                            target: target86,
                                         } = e;
                                         *ptr85.add(16).cast::<i64>() = _rt::as_i64(at86);
                                         match data86 {
@@ -1029,22 +1037,44 @@ pub mod exports {
                                                     .cast::<u8>() = (0i32) as u8;
                                             }
                                         };
+                                        match target86 {
+                                            Some(e) => {
+                                                *ptr85
+                                                    .add(72 + 2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (1i32) as u8;
+                                                let vec88 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr88 = vec88.as_ptr().cast::<u8>();
+                                                let len88 = vec88.len();
+                                                ::core::mem::forget(vec88);
+                                                *ptr85
+                                                    .add(72 + 4 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len88;
+                                                *ptr85
+                                                    .add(72 + 3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>() = ptr88.cast_mut();
+                                            }
+                                            None => {
+                                                *ptr85
+                                                    .add(72 + 2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (0i32) as u8;
+                                            }
+                                        };
                                     }
                                     Verdict::GiveUp(e) => {
                                         *ptr85.add(8).cast::<u8>() = (1i32) as u8;
                                         match e {
                                             Some(e) => {
                                                 *ptr85.add(16).cast::<u8>() = (1i32) as u8;
-                                                let vec88 = (e.into_bytes()).into_boxed_slice();
-                                                let ptr88 = vec88.as_ptr().cast::<u8>();
-                                                let len88 = vec88.len();
-                                                ::core::mem::forget(vec88);
+                                                let vec89 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr89 = vec89.as_ptr().cast::<u8>();
+                                                let len89 = vec89.len();
+                                                ::core::mem::forget(vec89);
                                                 *ptr85
                                                     .add(16 + 2 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len88;
+                                                    .cast::<usize>() = len89;
                                                 *ptr85
                                                     .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr88.cast_mut();
+                                                    .cast::<*mut u8>() = ptr89.cast_mut();
                                             }
                                             None => {
                                                 *ptr85.add(16).cast::<u8>() = (0i32) as u8;
@@ -1055,14 +1085,14 @@ pub mod exports {
                             }
                             Err(e) => {
                                 *ptr85.add(0).cast::<u8>() = (1i32) as u8;
-                                let vec89 = (e.into_bytes()).into_boxed_slice();
-                                let ptr89 = vec89.as_ptr().cast::<u8>();
-                                let len89 = vec89.len();
-                                ::core::mem::forget(vec89);
+                                let vec90 = (e.into_bytes()).into_boxed_slice();
+                                let ptr90 = vec90.as_ptr().cast::<u8>();
+                                let len90 = vec90.len();
+                                ::core::mem::forget(vec90);
                                 *ptr85
                                     .add(8 + 1 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>() = len89;
-                                *ptr85.add(8).cast::<*mut u8>() = ptr89.cast_mut();
+                                    .cast::<usize>() = len90;
+                                *ptr85.add(8).cast::<*mut u8>() = ptr90.cast_mut();
                             }
                         };
                         ptr85
@@ -1091,30 +1121,47 @@ pub mod exports {
                                                 _rt::cabi_dealloc(l3, l4, 1);
                                             }
                                         }
-                                    }
-                                    _ => {
-                                        let l5 = i32::from(*arg0.add(16).cast::<u8>());
+                                        let l5 = i32::from(
+                                            *arg0
+                                                .add(72 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<u8>(),
+                                        );
                                         match l5 {
                                             0 => {}
                                             _ => {
                                                 let l6 = *arg0
-                                                    .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                    .add(72 + 3 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
                                                 let l7 = *arg0
-                                                    .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                    .add(72 + 4 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
                                                 _rt::cabi_dealloc(l6, l7, 1);
+                                            }
+                                        }
+                                    }
+                                    _ => {
+                                        let l8 = i32::from(*arg0.add(16).cast::<u8>());
+                                        match l8 {
+                                            0 => {}
+                                            _ => {
+                                                let l9 = *arg0
+                                                    .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l10 = *arg0
+                                                    .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                _rt::cabi_dealloc(l9, l10, 1);
                                             }
                                         }
                                     }
                                 }
                             }
                             _ => {
-                                let l8 = *arg0.add(8).cast::<*mut u8>();
-                                let l9 = *arg0
+                                let l11 = *arg0.add(8).cast::<*mut u8>();
+                                let l12 = *arg0
                                     .add(8 + 1 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                _rt::cabi_dealloc(l8, l9, 1);
+                                _rt::cabi_dealloc(l11, l12, 1);
                             }
                         }
                     }
@@ -1175,11 +1222,11 @@ pub mod exports {
                 struct _RetArea(
                     [::core::mem::MaybeUninit<
                         u8,
-                    >; 72 + 2 * ::core::mem::size_of::<*const u8>()],
+                    >; 80 + 4 * ::core::mem::size_of::<*const u8>()],
                 );
                 static mut _RET_AREA: _RetArea = _RetArea(
-                    [::core::mem::MaybeUninit::uninit(); 72
-                        + 2 * ::core::mem::size_of::<*const u8>()],
+                    [::core::mem::MaybeUninit::uninit(); 80
+                        + 4 * ::core::mem::size_of::<*const u8>()],
                 );
             }
         }
@@ -1334,10 +1381,10 @@ macro_rules! __export_retry_strategy_impl {
         =
         "component-type:wit-bindgen:0.60.0:tidegate:plugin@0.2.0:retry-strategy:imports and exports")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 1736] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 1963] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xc3\x0c\x01A\x02\x01\
-A\x14\x01B\x14\x01w\x04\0\x09timestamp\x03\0\0\x01r\x04\x05queues\x03now\x01\x04\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xa6\x0e\x01A\x02\x01\
+A\x16\x01B\x14\x01w\x04\0\x09timestamp\x03\0\0\x01r\x04\x05queues\x03now\x01\x04\
 seedw\x06configs\x04\0\x07context\x03\0\x02\x01r\x02\x04names\x05values\x04\0\x09\
 attribute\x03\0\x04\x01ks\x01k{\x01k\x01\x01r\x08\x07attempty\x06reasons\x07mess\
 age\x06\x06status\x07\x07details\x06\x0astarted-at\x01\x08ended-at\x01\x0anot-be\
@@ -1360,21 +1407,27 @@ B\x04\x01m\x04\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\x01@\x02
 log@0.2.0\x05\x03\x01B\x04\x01@\x03\x04names\x05labels\x06amountu\x01\0\x04\0\x03\
 add\x01\0\x01@\x03\x04names\x05labels\x05valueu\x01\0\x04\0\x03set\x01\x01\x03\0\
 \x1dtidegate:plugin/metrics@0.2.0\x05\x04\x01B\x02\x01@\0\0w\x04\0\x04next\x01\0\
-\x03\0\x1ctidegate:plugin/random@0.2.0\x05\x05\x01B\x03\x01ks\x01@\x01\x02ids\0\0\
-\x04\0\x04data\x01\x01\x03\0\x1atidegate:plugin/jobs@0.2.0\x05\x06\x02\x03\0\0\x07\
-context\x02\x03\0\0\x03job\x02\x03\0\0\x07failure\x02\x03\0\0\x0bdescription\x02\
-\x03\0\0\x07problem\x01B\x1c\x02\x03\x02\x01\x07\x04\0\x07context\x03\0\0\x02\x03\
-\x02\x01\x08\x04\0\x03job\x03\0\x02\x02\x03\x02\x01\x09\x04\0\x07failure\x03\0\x04\
-\x02\x03\x02\x01\x01\x04\0\x09timestamp\x03\0\x06\x02\x03\x02\x01\x0a\x04\0\x0bd\
-escription\x03\0\x08\x02\x03\x02\x01\x0b\x04\0\x07problem\x03\0\x0a\x01ks\x01kz\x01\
-ky\x01kw\x01r\x06\x02at\x07\x04data\x0c\x08priority\x0d\x06weight\x0e\x0dattempt\
-s-left\x0e\x07timeout\x0f\x04\0\x04plan\x03\0\x10\x01q\x02\x05retry\x01\x11\0\x07\
-give-up\x01\x0c\0\x04\0\x07verdict\x03\0\x12\x01@\0\0\x09\x04\0\x08describe\x01\x14\
-\x01p\x0b\x01@\x01\x06configs\0\x15\x04\0\x0ccheck-config\x01\x16\x01j\x01\x13\x01\
-s\x01@\x03\x03ctx\x01\x06failed\x03\x04last\x05\0\x17\x04\0\x0aon-failure\x01\x18\
-\x04\0\x1btidegate:plugin/retry@0.2.0\x05\x0c\x04\0$tidegate:plugin/retry-strate\
-gy@0.2.0\x04\0\x0b\x14\x01\0\x0eretry-strategy\x03\0\0\0G\x09producers\x01\x0cpr\
-ocessed-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
+\x03\0\x1ctidegate:plugin/random@0.2.0\x05\x05\x01B\x10\x02\x03\x02\x01\x01\x04\0\
+\x09timestamp\x03\0\0\x01m\x03\x0binvalid-key\x0evalue-too-long\x04full\x04\0\x0b\
+state-error\x03\0\x02\x01ks\x01@\x01\x03keys\0\x04\x04\0\x03get\x01\x05\x01k\x01\
+\x01j\0\x01\x03\x01@\x03\x03keys\x05values\x0aexpires-at\x06\0\x07\x04\0\x03set\x01\
+\x08\x01@\x01\x03keys\x01\0\x04\0\x06delete\x01\x09\x01ps\x01@\x01\x06prefixs\0\x0a\
+\x04\0\x04keys\x01\x0b\x03\0\x1btidegate:plugin/state@0.2.0\x05\x06\x01B\x03\x01\
+ks\x01@\x01\x02ids\0\0\x04\0\x04data\x01\x01\x03\0\x1atidegate:plugin/jobs@0.2.0\
+\x05\x07\x02\x03\0\0\x07context\x02\x03\0\0\x03job\x02\x03\0\0\x07failure\x02\x03\
+\0\0\x0bdescription\x02\x03\0\0\x07problem\x01B\x1c\x02\x03\x02\x01\x08\x04\0\x07\
+context\x03\0\0\x02\x03\x02\x01\x09\x04\0\x03job\x03\0\x02\x02\x03\x02\x01\x0a\x04\
+\0\x07failure\x03\0\x04\x02\x03\x02\x01\x01\x04\0\x09timestamp\x03\0\x06\x02\x03\
+\x02\x01\x0b\x04\0\x0bdescription\x03\0\x08\x02\x03\x02\x01\x0c\x04\0\x07problem\
+\x03\0\x0a\x01ks\x01kz\x01ky\x01kw\x01r\x07\x02at\x07\x04data\x0c\x08priority\x0d\
+\x06weight\x0e\x0dattempts-left\x0e\x07timeout\x0f\x06target\x0c\x04\0\x04plan\x03\
+\0\x10\x01q\x02\x05retry\x01\x11\0\x07give-up\x01\x0c\0\x04\0\x07verdict\x03\0\x12\
+\x01@\0\0\x09\x04\0\x08describe\x01\x14\x01p\x0b\x01@\x01\x06configs\0\x15\x04\0\
+\x0ccheck-config\x01\x16\x01j\x01\x13\x01s\x01@\x03\x03ctx\x01\x06failed\x03\x04\
+last\x05\0\x17\x04\0\x0aon-failure\x01\x18\x04\0\x1btidegate:plugin/retry@0.2.0\x05\
+\x0d\x04\0$tidegate:plugin/retry-strategy@0.2.0\x04\0\x0b\x14\x01\0\x0eretry-str\
+ategy\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.254.\
+2\x10wit-bindgen-rust\x060.60.0";
         };
     };
 }
@@ -1387,9 +1440,9 @@ pub use __export_retry_strategy_impl as __export_retry_world;
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 1386] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xc5\x09\x01A\x02\x01\
-A\x0d\x01B\x14\x01w\x04\0\x09timestamp\x03\0\0\x01r\x04\x05queues\x03now\x01\x04\
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 1605] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xa0\x0b\x01A\x02\x01\
+A\x0f\x01B\x14\x01w\x04\0\x09timestamp\x03\0\0\x01r\x04\x05queues\x03now\x01\x04\
 seedw\x06configs\x04\0\x07context\x03\0\x02\x01r\x02\x04names\x05values\x04\0\x09\
 attribute\x03\0\x04\x01ks\x01k{\x01k\x01\x01r\x08\x07attempty\x06reasons\x07mess\
 age\x06\x06status\x07\x07details\x06\x0astarted-at\x01\x08ended-at\x01\x0anot-be\
@@ -1412,11 +1465,17 @@ B\x04\x01m\x04\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\x01@\x02
 log@0.2.0\x05\x03\x01B\x04\x01@\x03\x04names\x05labels\x06amountu\x01\0\x04\0\x03\
 add\x01\0\x01@\x03\x04names\x05labels\x05valueu\x01\0\x04\0\x03set\x01\x01\x03\0\
 \x1dtidegate:plugin/metrics@0.2.0\x05\x04\x01B\x02\x01@\0\0w\x04\0\x04next\x01\0\
-\x03\0\x1ctidegate:plugin/random@0.2.0\x05\x05\x01B\x03\x01ks\x01@\x01\x02ids\0\0\
-\x04\0\x04data\x01\x01\x03\0\x1atidegate:plugin/jobs@0.2.0\x05\x06\x04\0Dtidegat\
-e:plugin/retry-strategy-with-all-of-its-exports-removed@0.2.0\x04\0\x0b4\x01\0.r\
-etry-strategy-with-all-of-its-exports-removed\x03\0\0\0G\x09producers\x01\x0cpro\
-cessed-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
+\x03\0\x1ctidegate:plugin/random@0.2.0\x05\x05\x01B\x10\x02\x03\x02\x01\x01\x04\0\
+\x09timestamp\x03\0\0\x01m\x03\x0binvalid-key\x0evalue-too-long\x04full\x04\0\x0b\
+state-error\x03\0\x02\x01ks\x01@\x01\x03keys\0\x04\x04\0\x03get\x01\x05\x01k\x01\
+\x01j\0\x01\x03\x01@\x03\x03keys\x05values\x0aexpires-at\x06\0\x07\x04\0\x03set\x01\
+\x08\x01@\x01\x03keys\x01\0\x04\0\x06delete\x01\x09\x01ps\x01@\x01\x06prefixs\0\x0a\
+\x04\0\x04keys\x01\x0b\x03\0\x1btidegate:plugin/state@0.2.0\x05\x06\x01B\x03\x01\
+ks\x01@\x01\x02ids\0\0\x04\0\x04data\x01\x01\x03\0\x1atidegate:plugin/jobs@0.2.0\
+\x05\x07\x04\0Dtidegate:plugin/retry-strategy-with-all-of-its-exports-removed@0.\
+2.0\x04\0\x0b4\x01\0.retry-strategy-with-all-of-its-exports-removed\x03\0\0\0G\x09\
+producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rus\
+t\x060.60.0";
 #[inline(never)]
 #[doc(hidden)]
 pub fn __link_custom_section_describing_imports() {

@@ -120,7 +120,8 @@ pub mod tidegate {
                 /// The job ends `failed` at this time if it has not ended before.
                 pub deadline_at: Option<Timestamp>,
                 /// The host of the URL of its type's target, in lower case. None if the type has no such
-                /// target: workers lease its jobs, or the server's default target receives them.
+                /// target: workers lease its jobs, or the server's default target receives them. For a retry
+                /// strategy: of the target that received the failed attempt.
                 pub target_host: Option<_rt::String>,
                 /// The id of the job that this one runs again.
                 pub replay_of: Option<_rt::String>,
@@ -165,7 +166,7 @@ pub mod tidegate {
                 pub config_schema: Option<_rt::String>,
                 /// The version of the state's format. A new version of the plugin with the same number
                 /// continues with the state of the previous version. With another number it starts with an
-                /// empty state. 0 for a plugin without state.
+                /// empty state. 0 for a plugin without state. A retry strategy with 0 cannot use `state`.
                 pub state_version: u32,
                 /// The attributes by which it groups the running set (`running.groups`,
                 /// `running.in-group`). `*` permits any, for a plugin whose configuration names them. At
@@ -722,10 +723,14 @@ pub mod tidegate {
                 }
             }
         }
-        /// The state of a throttler. Each queue has its own. The changes of a call are committed together
-        /// with its decisions, and only if the call succeeds. At most 256 KiB in all keys and values, where
-        /// each key counts 32 bytes more. The server stores the state in pages of about 4 KiB, and a tick
-        /// writes the pages that changed.
+        /// The state of a plugin. Each queue has its own, and each role of a component too. The changes of a
+        /// call are committed together with its decisions, and only if the call succeeds. At most 256 KiB in
+        /// all keys and values, where each key counts 32 bytes more. The server stores the state in pages of
+        /// about 4 KiB, and a commit writes the pages that changed.
+        ///
+        /// The failures of a queue are handled concurrently. Of two decisions of a retry strategy on the same
+        /// state, one is committed and the other is made again on the new state: its call is repeated. On AWS
+        /// a crash may leave the state of a decision that was not written; the job is then decided again.
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod state {
             #[used]

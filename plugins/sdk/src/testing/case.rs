@@ -229,6 +229,7 @@ pub struct ExpectRetry {
     pub weight: Option<u32>,
     pub attempts_left: Option<u32>,
     pub timeout_seconds: Option<f64>,
+    pub target: Option<String>,
 }
 
 fn queue() -> String {
@@ -330,6 +331,7 @@ impl Case {
             now: self.now.0,
             seed: self.seed,
             data: Data::of(data.into_iter().collect()),
+            state: State::of(self.now.0, self.kept()),
         }
     }
 

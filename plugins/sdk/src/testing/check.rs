@@ -44,6 +44,7 @@ pub fn retry<T: RetryStrategy>(case: &Case) -> Vec<String> {
         wrong.extend(error_difference(&verdict, &case.expect));
         if let Ok(verdict) = verdict {
             wrong.extend(follows(&verdict, call.now, &case.expect));
+            wrong.extend(kept(&call.state.entries(), &case.expect));
         }
     }
     wrong
@@ -180,5 +181,6 @@ fn planned(plan: &Plan, now: u64, expected: &ExpectRetry) -> bool {
         && plan.priority == expected.priority
         && plan.weight == expected.weight
         && plan.attempts_left == expected.attempts_left
+        && plan.target == expected.target
         && plan.timeout == expected.timeout_seconds.map(|seconds| (seconds * 1000.0).round() as u64)
 }

@@ -175,12 +175,16 @@ impl Guest {
         match (&self.changed, &self.subject) {
             (Some(changed), _) => Ok(Cow::Borrowed(changed)),
             (None, Subject::Throttle(call)) => Ok(Cow::Borrowed(&call.state)),
-            (None, Subject::Itself(Role::Throttler)) => Ok(Cow::Owned(PolicyState::default())),
-            (None, Subject::Retry(_) | Subject::Itself(Role::Retry)) => Err(denied(
+            (None, Subject::Retry(call))
+                if self.declares(|description| description.state_version > 0) =>
+            {
+                Ok(Cow::Borrowed(&call.state))
+            }
+            (None, Subject::Retry(_)) => Err(denied(
                 FaultKind::InvalidAnswer,
-                "used `state`, which a retry strategy does not have: failures are handled \
-                 concurrently",
+                "used `state`, for which the `state-version` of a retry strategy must be at least 1",
             )),
+            (None, Subject::Itself(_)) => Ok(Cow::Owned(PolicyState::default())),
         }
     }
 

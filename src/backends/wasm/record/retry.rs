@@ -1,5 +1,7 @@
 //! Calls of a retry strategy.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -8,7 +10,10 @@ use super::{
     job::{Context, JobJson, raw},
 };
 use crate::wasm::lower;
-use tidegate_core::{job::lifecycle::Reason, port::policy::RetryCall};
+use tidegate_core::{
+    job::lifecycle::Reason,
+    port::policy::{RetryCall, StatePage},
+};
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -17,6 +22,8 @@ pub(super) struct RetryJson {
     context: Context,
     failed: JobJson,
     last: FailureJson,
+    #[serde(default, skip_serializing_if = "StatePage::is_empty")]
+    state: StatePage,
     #[serde(default)]
     pub data: Option<Box<RawValue>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,6 +69,7 @@ impl RetryJson {
             },
             failed,
             last: FailureJson { not_before: call.not_before, ..last },
+            state: call.state.iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
             data: call.data.as_deref().map(raw),
             data_left_out: None,
             texts_left_out: None,
@@ -69,7 +77,7 @@ impl RetryJson {
     }
 
     pub(super) fn call(self) -> Result<RetryCall, serde_json::Error> {
-        let Self { context, failed, last, data, data_left_out: _, texts_left_out: _ } = self;
+        let Self { context, failed, last, state, data, data_left_out: _, texts_left_out: _ } = self;
         if failed.attempt != last.attempt {
             return Err(serde::de::Error::custom(
                 "the attempt of the job must be that of its last failure",
@@ -87,6 +95,7 @@ impl RetryJson {
             data: data.map(|data| data.get().to_owned()),
             not_before,
             host,
+            state: Arc::new(state.into_iter().collect()),
             queue,
         })
     }

@@ -113,6 +113,11 @@ fn changed_data_spec() -> Spec {
     spec
 }
 
+/// [`full_spec`] of a job whose next attempt goes to another target.
+fn redirected_spec() -> Spec {
+    Spec { retry_target: Some("eu".into()), ..full_spec() }
+}
+
 /// [`full_spec`] of a job with a producer.
 fn owned_spec() -> Spec {
     Spec { enqueued_by: Some("shop".into()), ..full_spec() }
@@ -436,6 +441,7 @@ fn rows() -> Vec<(&'static str, Vec<u8>)> {
         row("rewritten", &rewritten_spec()),
         row("changed-data", &changed_data_spec()),
         row("owned", &owned_spec()),
+        row("redirected", &redirected_spec()),
         row("merged", &merged_spec()),
         row("by-schedule", &scheduled_spec()),
         row("by-trigger", &triggered_spec()),

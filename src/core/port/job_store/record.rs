@@ -43,11 +43,13 @@ pub enum RecordKind {
     PluginCall,
     /// The estimate of what waits in a queue.
     Waiting,
+    /// A part of the state of a retry strategy in a queue.
+    RetryState,
 }
 
 impl RecordKind {
     /// Every kind.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Reply,
         Self::DeadLetter,
         Self::Worker,
@@ -59,6 +61,7 @@ impl RecordKind {
         Self::Trigger,
         Self::PluginCall,
         Self::Waiting,
+        Self::RetryState,
     ];
 
     /// The kind's name in stores.
@@ -75,6 +78,7 @@ impl RecordKind {
             Self::Trigger => "trigger",
             Self::PluginCall => "plugin_call",
             Self::Waiting => "waiting",
+            Self::RetryState => "retry_state",
         }
     }
 
@@ -91,6 +95,7 @@ impl RecordKind {
                 | Self::Trigger
                 | Self::PluginCall
                 | Self::Waiting
+                | Self::RetryState
         )
     }
 
@@ -99,7 +104,10 @@ impl RecordKind {
     /// A store may keep each group by itself, so that none slows down another. A query finds the
     /// records of a group if its prefix contains the group with the dot.
     pub fn group(self, name: &str) -> Option<&str> {
-        let has_groups = matches!(self, Self::Demand | Self::Lease | Self::Log | Self::PluginCall);
+        let has_groups = matches!(
+            self,
+            Self::Demand | Self::Lease | Self::Log | Self::PluginCall | Self::RetryState
+        );
         let (group, _) = name.split_once('.').filter(|_| has_groups)?;
         Some(group)
     }

@@ -22,7 +22,7 @@ pub use crate::queue::{
 };
 pub use fault::{Fault, FaultKind};
 pub use recorded::Answer;
-pub use retry::{RetryAnswer, RetryCall, RetryPlan};
+pub use retry::{RetryAnswer, RetryCall, RetryOutput, RetryPlan};
 pub use throttle::{Action, Decision, Ended, RunningSet, ThrottleAnswer, ThrottleCall};
 
 use crate::{
@@ -107,7 +107,7 @@ impl Purpose {
 /// Runs plugins.
 ///
 /// The caller validates each answer again ([`ThrottleAnswer::validated`],
-/// [`RetryAnswer::validated`]), because not every implementation does.
+/// [`RetryOutput::validated`]), because not every implementation does.
 #[async_trait]
 pub trait Policy: Send + Sync {
     /// The answer of the throttler `plugin` to `call`.
@@ -124,7 +124,7 @@ pub trait Policy: Send + Sync {
         plugin: &Plugin,
         call: Arc<RetryCall>,
         purpose: Purpose,
-    ) -> Result<RetryAnswer, Fault>;
+    ) -> Result<RetryOutput, Fault>;
 
     /// The faults that `plugin` finds in a configuration (JSON text) for `role`; empty if none.
     async fn check(&self, plugin: &Plugin, role: Role, config: &str)
@@ -156,7 +156,7 @@ impl Policy for NoPolicy {
         Self::fault()
     }
 
-    async fn retry(&self, _: &Plugin, _: Arc<RetryCall>, _: Purpose) -> Result<RetryAnswer, Fault> {
+    async fn retry(&self, _: &Plugin, _: Arc<RetryCall>, _: Purpose) -> Result<RetryOutput, Fault> {
         Self::fault()
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Action, Call, Decision, RetryAnswer, ThrottleAnswer};
+use super::{Action, Call, Decision, RetryAnswer, RetryOutput, ThrottleAnswer};
 use crate::{
     job::{Job, Value},
     queue::plugin_calls::{CallFilter, DecidedAction},
@@ -14,7 +14,7 @@ pub enum Answer {
     /// The answer of a throttler.
     Throttle(ThrottleAnswer),
     /// The answer of a retry strategy.
-    Retry(RetryAnswer),
+    Retry(RetryOutput),
 }
 
 impl Answer {
@@ -26,7 +26,7 @@ impl Answer {
             Self::Throttle(answer) => {
                 answer.decisions.iter().for_each(|decision| count(decided(decision).0));
             }
-            Self::Retry(answer) => count(planned(answer).0),
+            Self::Retry(output) => count(planned(&output.answer).0),
         }
         counts
     }

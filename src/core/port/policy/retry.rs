@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    MESSAGE_BYTES, cut,
+    MESSAGE_BYTES, PolicyState, cut,
     fault::{Fault, check_ahead, invalid, shown},
 };
 use crate::{
@@ -31,6 +31,34 @@ pub struct RetryCall {
     pub not_before: Option<Timestamp>,
     /// The host of the job's target, if its type has one.
     pub host: Option<String>,
+    /// The strategy's state in the queue; empty for a strategy without state.
+    pub state: Arc<PolicyState>,
+}
+
+/// The answer of a retry strategy, and the state that its call leaves.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RetryOutput {
+    /// The answer.
+    pub answer: RetryAnswer,
+    /// The new state, if it changed. It is committed together with the decision.
+    pub state: Option<PolicyState>,
+}
+
+impl From<RetryAnswer> for RetryOutput {
+    fn from(answer: RetryAnswer) -> Self {
+        Self { answer, state: None }
+    }
+}
+
+impl RetryOutput {
+    /// The output, if its answer is valid for `call`.
+    ///
+    /// # Errors
+    ///
+    /// As [`RetryAnswer::validated`].
+    pub fn validated(self, call: &RetryCall) -> Result<Self, Fault> {
+        Ok(Self { answer: self.answer.validated(call)?, ..self })
+    }
 }
 
 /// The answer of a retry strategy.
@@ -57,12 +85,23 @@ pub struct RetryPlan {
     pub attempts_left: Option<u32>,
     /// Replaces the timeout of the job's attempts.
     pub timeout: Option<Seconds>,
+    /// The name of the next attempt's target in `retry_targets` of the job's type; empty for the
+    /// type's own target.
+    pub target: Option<String>,
 }
 
 impl RetryPlan {
     /// An attempt at `at`, of the job as it is.
     pub fn new(at: Timestamp) -> Self {
-        Self { at, data: None, priority: None, weight: None, attempts_left: None, timeout: None }
+        Self {
+            at,
+            data: None,
+            priority: None,
+            weight: None,
+            attempts_left: None,
+            timeout: None,
+            target: None,
+        }
     }
 
     /// Whether it changes the job.
@@ -73,12 +112,13 @@ impl RetryPlan {
     /// What it changes, for people: `priority 3, data {"a":1}`, with at most `most` bytes of data.
     /// Empty if it changes nothing.
     pub fn changes(&self, most: usize) -> String {
-        let Self { at: _, data, priority, weight, attempts_left, timeout } = self;
+        let Self { at: _, data, priority, weight, attempts_left, timeout, target } = self;
         let said = [
             priority.map(|priority| format!("priority {priority}")),
             weight.map(|weight| format!("weight {weight}")),
             attempts_left.map(|left| format!("attempts left {left}")),
             timeout.map(|timeout| format!("timeout {} s", timeout.as_f64())),
+            target.as_ref().map(|target| format!("target {}", cut(target.clone(), most))),
             data.clone().map(|data| format!("data {}", cut(data, most))),
         ];
         said.into_iter().flatten().collect::<Vec<_>>().join(", ")

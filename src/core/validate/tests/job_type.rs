@@ -54,6 +54,11 @@ fn the_defaults_are_good() {
     ),
 )]
 #[case::authorization(push(&json!({"headers": {"Authorization": "Bearer x"}})))]
+#[case::retry_targets({
+    let mut config = push(&json!({}));
+    config["retry_targets"] = json!({"eu": "https://eu.example.org/{type}"});
+    config
+})]
 #[case::plain({ let mut config = push(&json!({})); config["start"] = json!("plain"); config })]
 fn a_type_within_its_bounds_is_good(#[case] config: Value) {
     job_type(config).unwrap();
@@ -82,6 +87,22 @@ fn a_type_within_its_bounds_is_good(#[case] config: Value) {
     json!({"retry": {"strategy": "exponential", "config": {"max_seconds": 2_592_001}}}),
     "retry.config.max_seconds",
     "must be 0 to 2592000",
+)]
+#[case::retry_targets_of_workers(
+    json!({"target": {"pull": true}, "retry_targets": {"eu": "https://eu.example.org/"}}),
+    "retry_targets",
+    "must be given only with a target that has `url`, or with the default target",
+)]
+#[case::retry_target(
+    json!({"retry_targets": {"eu": "https://{id}.example.org/"}}),
+    "retry_targets.eu",
+    "can have {type} and {id} only in its path and query",
+)]
+#[case::many_retry_targets(
+    json!({"retry_targets": (0..17).map(|n| (format!("t{n}"), json!("https://example.org/")))
+        .collect::<serde_json::Map<_, _>>()}),
+    "retry_targets",
+    "must have at most 16 entries",
 )]
 #[case::windows(json!({"windows": vec![json!({
     "from": "08:00",

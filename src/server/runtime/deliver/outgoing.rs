@@ -76,7 +76,12 @@ pub(super) fn request_to(
         let url = job.spec.callback_url.as_ref().ok_or("it has no callback_url")?;
         (url.to_string(), data.bytes.clone(), "application/json")
     } else {
-        let url = target_url(&target.url, job.spec.job_type.as_str(), job.id.as_str());
+        // A target that was removed since is replaced by the type's own.
+        let config = catalog.types.get(&job.spec.job_type).map(|item| &item.config);
+        let chosen = job.spec.retry_target.as_ref();
+        let chosen = chosen.and_then(|name| config?.retry_targets.get(name));
+        let template = chosen.unwrap_or(&target.url);
+        let url = target_url(template, job.spec.job_type.as_str(), job.id.as_str());
         let (callback, token) = callback(inner, job)?;
         match target.encoding {
             PushEncoding::Json => {

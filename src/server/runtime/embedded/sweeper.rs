@@ -190,6 +190,9 @@ async fn make_passes(inner: Arc<Inner>) {
     if let Err(error) = inner.engine.upkeep(until).await {
         tracing::warn!(%error, "the upkeep of the store failed; it is repeated");
     }
+    if let Err(error) = inner.engine.drop_old_retry_states().await {
+        tracing::warn!(%error, "old states of retry strategies were not removed");
+    }
     if let Err(error) = history::drop_old_steps(&inner.engine).await {
         tracing::warn!(%error, "old steps of the history were not removed");
     }

@@ -135,6 +135,50 @@ async fn the_data_that_came_are_kept_at_their_first_change() {
 }
 
 #[tokio::test]
+async fn a_retry_decision_may_name_a_target_of_the_type() {
+    // From the own target to the others in turn, and back.
+    let plan = |call: &RetryCall| {
+        let next = match call.host.as_deref() {
+            Some("a.example") => "eu",
+            Some("eu.example") => "us",
+            Some("us.example") => "",
+            _ => "nowhere",
+        };
+        RetryAnswer::Retry(RetryPlan { target: Some(next.into()), ..RetryPlan::new(call.now) })
+    };
+    for (mut harness, calls) in places(Description::default(), plan).await {
+        let config = json!({
+            "target": {"url": "https://a.example/hook"}, "max_attempts": 9,
+            "retry_targets": {"eu": "https://eu.example/{id}", "us": "https://us.example/"},
+            "retry": {"plugin": "planner", "config": {"k": 1}},
+        });
+        harness.set_type("work", serde_json::from_value(config).unwrap()).await;
+        let (job, _) = failed_once(&mut harness, work()).await;
+        let mut chosen = Vec::new();
+        for _ in 0..3 {
+            assert_eq!(sweep(&harness).await.faults.len(), 0);
+            chosen.push(harness.job(&job.id).await.spec.retry_target.clone());
+            let running = harness.lease(1).await.remove(0);
+            fail(&mut harness, &running, failed()).await;
+        }
+        assert_eq!(chosen, [Some("eu".to_owned()), Some("us".to_owned()), None]);
+        // A target that is not there is a fault, and one that was removed means the own.
+        sweep(&harness).await;
+        let config = json!({
+            "target": {"url": "https://b.example/hook"}, "max_attempts": 9,
+            "retry": {"plugin": "planner", "config": {"k": 1}},
+        });
+        harness.set_type("work", serde_json::from_value(config).unwrap()).await;
+        let running = harness.lease(1).await.remove(0);
+        assert_eq!(running.spec.retry_target.as_deref(), Some("eu"));
+        fail(&mut harness, &running, failed()).await;
+        let fault = sweep(&harness).await.faults.remove(0).fault;
+        assert_eq!(calls.lock().last().unwrap().host.as_deref(), Some("b.example"));
+        assert!(fault.message.contains("\"nowhere\", which is not in `retry_targets`"), "{fault}");
+    }
+}
+
+#[tokio::test]
 async fn a_retry_decision_may_change_weight_attempts_and_timeout() {
     let plan = |call: &RetryCall| {
         RetryAnswer::Retry(RetryPlan {

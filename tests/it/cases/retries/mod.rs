@@ -3,6 +3,7 @@
 
 mod decisions;
 mod fallback;
+mod state;
 
 use std::{sync::Arc, time::Duration};
 

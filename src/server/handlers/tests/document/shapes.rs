@@ -62,6 +62,7 @@ fn job(state: State) -> Job {
         partition: String::new(),
         request_digest: [0; 16],
         original: None,
+        retry_target: Some("eu".into()),
         enqueued_by: Some("shop".into()),
         merged: Vec::new(),
         origin: Some(Box::new(Origin::schedule("nightly".parse().unwrap(), Some(at)))),

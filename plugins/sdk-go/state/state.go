@@ -1,4 +1,6 @@
-package throttler
+// Package state has the state of a plugin in one queue. Round.State of a throttler and Call.State of
+// a retry strategy are one.
+package state
 
 import (
 	"encoding/json/v2"
@@ -28,7 +30,7 @@ var (
 	ErrFull         = errors.New("the state would have more than 256 KiB")
 )
 
-// State is the state of the throttler in one queue. Its changes are committed only if the call
+// State is the state of the plugin in one queue. Its changes are committed only if the call
 // succeeds. Keys and values are text: bytes that are not UTF-8 become U+FFFD.
 type State struct{}
 

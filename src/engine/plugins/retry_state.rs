@@ -1,0 +1,213 @@
+//! The state of a retry strategy in one queue.
+//!
+//! ```text
+//!   records of the group:  head (version, names of the pages)   page   page   ...
+//! ```
+//!
+//! The head is replaced by compare-and-set in the commit of the decision: of two decisions on the
+//! same state, one is made again. Pages are written before the head under new names, and removed
+//! after it. A state of one page is a part of the head.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt::Write as _,
+    sync::Arc,
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::{Engine, Error};
+use tidegate_core::{
+    job::QueueName,
+    port::{
+        Txn,
+        job_store::{Expect, Record, RecordKind, RecordQuery, Write},
+        policy::{Plugin, PolicyState, StatePage},
+    },
+    queue::plugin::Role,
+    time::Timestamp,
+};
+
+/// How long a state is kept after its last change.
+const RETENTION: Duration = Duration::from_hours(400 * 24);
+/// The age at which an unchanged page is written again, so that it does not expire before the state.
+const PAGE_RENEWAL: Duration = Duration::from_hours(100 * 24);
+/// Records that one read finds: the head, the pages, and those that a crash left.
+const MAX_RECORDS: u32 = 1000;
+/// Reads of a state whose pages are replaced meanwhile.
+const MAX_READS: usize = 5;
+/// Expired records that one step of the upkeep removes.
+const MAX_PURGED: u32 = 1000;
+
+/// A stored head.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Head {
+    /// Raised by every change, so that no two heads are equal.
+    version: u64,
+    state_version: u32,
+    /// The state, if it has one page.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    inline: StatePage,
+    /// The names of its pages, each with the time at which it was written.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pages: Vec<(String, Timestamp)>,
+}
+
+/// A state as it was read.
+#[derive(Clone, Debug)]
+pub(super) struct KeptState {
+    group: String,
+    state_version: u32,
+    /// The stored head; none before the first change.
+    record: Option<Record>,
+    head: Head,
+    pub state: Arc<PolicyState>,
+}
+
+/// The writes of a changed state, around those of its decision.
+pub(super) struct StateWrites {
+    pub before: Txn,
+    pub after: Txn,
+    /// The state after them.
+    pub kept: KeptState,
+}
+
+/// Whether a version of a plugin has a state as a retry strategy.
+pub(super) fn has_state(plugin: &Plugin) -> bool {
+    plugin.version.description(Role::Retry).is_some_and(|said| said.state_version > 0)
+}
+
+/// The group of the records of a plugin's state in a queue.
+fn group_of(queue: &QueueName, plugin: &Plugin) -> String {
+    let text = format!("{queue}\n{}", plugin.name);
+    let digest = Sha256::digest(text.as_bytes());
+    digest[..20].iter().fold(String::new(), |mut name, byte| {
+        let _ = write!(name, "{byte:02x}");
+        name
+    })
+}
+
+impl KeptState {
+    /// The writes that replace the state by `state` at `now`. `nonce` makes the names of new pages
+    /// unique.
+    pub fn replace(&self, mut state: PolicyState, now: Timestamp, nonce: u64) -> StateWrites {
+        state.balance();
+        let record = |name: String, bytes: Vec<u8>| Record {
+            kind: RecordKind::RetryState,
+            name,
+            until: now + RETENTION,
+            bytes,
+        };
+        let (mut before, mut pages, mut inline) = (Txn::new(), Vec::new(), StatePage::new());
+        if state.pages().len() > 1 {
+            for (nth, page) in state.pages().iter().enumerate() {
+                let old = self.head.pages.get(nth).filter(|(_, written_at)| {
+                    let same_keys = self.head.pages.len() == state.pages().len();
+                    let same = self.state.pages().get(nth) == Some(page);
+                    same_keys && same && now < *written_at + PAGE_RENEWAL
+                });
+                pages.push(old.cloned().unwrap_or_else(|| {
+                    let name = format!("{}.p{nth:02}-{nonce:016x}", self.group);
+                    before.push(Write::PutRecord(record(name.clone(), encode(&**page))));
+                    (name, now)
+                }));
+            }
+        } else {
+            inline.extend(state.iter().map(|(key, value)| (key.clone(), value.clone())));
+        }
+        let head = Head {
+            version: self.head.version + 1,
+            state_version: self.state_version,
+            inline,
+            pages,
+        };
+        let new = record(format!("{}.head", self.group), encode(&head));
+        let was = self.record.clone().map_or(Expect::Absent, Expect::Is);
+        before.push(Write::SwapRecord { record: new.clone(), was });
+        let is_removed =
+            |(name, _): &&(String, Timestamp)| !head.pages.iter().any(|(kept, _)| kept == name);
+        let removed = self.head.pages.iter().filter(is_removed);
+        let after = removed.map(|(name, _)| Write::RemoveRecord {
+            kind: RecordKind::RetryState,
+            name: name.clone(),
+            until: None,
+        });
+        let after = after.collect();
+        let kept = Self { record: Some(new), head, state: Arc::new(state), ..self.clone() };
+        StateWrites { before, after, kept }
+    }
+}
+
+impl Engine {
+    /// The state of a retry strategy in `queue`. It is empty if the stored one has another version.
+    ///
+    /// # Errors
+    ///
+    /// The store's, or [`Error::Unavailable`] if it is replaced again and again.
+    pub(super) async fn retry_state(
+        &self,
+        queue: &QueueName,
+        plugin: &Plugin,
+    ) -> Result<KeptState, Error> {
+        let group = group_of(queue, plugin);
+        let state_version =
+            plugin.version.description(Role::Retry).map_or(0, |said| said.state_version);
+        let query = RecordQuery {
+            kind: RecordKind::RetryState,
+            prefix: format!("{group}."),
+            after: None,
+            limit: MAX_RECORDS,
+        };
+        let head_name = format!("{group}.head");
+        for _ in 0..MAX_READS {
+            let found = self.ports.store.records(std::slice::from_ref(&query)).await?;
+            let mut found: HashMap<String, Record> =
+                found.into_iter().flatten().map(|record| (record.name.clone(), record)).collect();
+            let record = found.remove(&head_name);
+            let head = match &record {
+                Some(record) => decode::<Head>(record)?,
+                None => Head::default(),
+            };
+            if record.is_none() || head.state_version != state_version {
+                let state = Arc::default();
+                return Ok(KeptState { group, state_version, record, head, state });
+            }
+            let pages: Option<Vec<&Record>> =
+                head.pages.iter().map(|(name, _)| found.get(name)).collect();
+            let Some(pages) = pages else { continue };
+            let state = if pages.is_empty() {
+                head.inline.clone().into_iter().collect()
+            } else {
+                let pages = pages.into_iter().map(decode::<StatePage>);
+                PolicyState::of_pages(pages.collect::<Result<_, _>>()?)
+            };
+            return Ok(KeptState { group, state_version, record, head, state: Arc::new(state) });
+        }
+        Err(Error::Unavailable {
+            retry_after: Duration::from_secs(1),
+            message: format!("the state of {} is replaced again and again", plugin.name),
+        })
+    }
+
+    /// Removes states that expired, a year after their last change.
+    ///
+    /// # Errors
+    ///
+    /// The store's; a repeat is harmless.
+    pub async fn drop_old_retry_states(&self) -> Result<(), Error> {
+        let store = &self.ports.store;
+        store.purge(RecordKind::RetryState, self.now(), u64::MAX, MAX_PURGED).await?;
+        Ok(())
+    }
+}
+
+fn decode<T: serde::de::DeserializeOwned>(record: &Record) -> Result<T, Error> {
+    serde_json::from_slice(&record.bytes)
+        .map_err(|error| Error::Internal(format!("record {}: {error}", record.name)))
+}
+
+fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+    serde_json::to_vec(value).expect("its keys are strings")
+}
