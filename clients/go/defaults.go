@@ -11,6 +11,8 @@ const defaultsJSON = `{
   "order": "time",
   "order_step_seconds": 60,
   "partition_by": null,
+  "partition_then_by": null,
+  "plugin_calls": null,
   "strict_order": null,
   "throttler": null
  },
@@ -43,6 +45,7 @@ const defaultsJSON = `{
    "strategy": "exponential"
   },
   "retry_after_restart": null,
+  "retry_targets": null,
   "start": "claim",
   "target": null,
   "timeout_seconds": 86400,

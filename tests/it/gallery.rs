@@ -37,7 +37,7 @@ fn a_model_passes_its_cases_and_meets_its_scenario(
 
     let dir = tempfile::tempdir().unwrap();
     let run = |args: &[&Path]| {
-        let mut command = program([&[Path::new("plugin")], args].concat());
+        let mut command = program(args);
         let output = command.env("XDG_CACHE_HOME", dir.path()).output().unwrap();
         let shown = String::from_utf8_lossy(&output.stdout).into_owned();
         let problem = String::from_utf8_lossy(&output.stderr);
@@ -45,7 +45,7 @@ fn a_model_passes_its_cases_and_meets_its_scenario(
         shown
     };
     let component = root().join("plugins/dist").join(format!("{name}.wasm"));
-    let shown = run(&[Path::new("test"), &component, &folder.join("cases")]);
+    let shown = run(&[Path::new("plugin"), Path::new("test"), &component, &folder.join("cases")]);
     assert!(shown.trim_end().ends_with(" cases, 0 failed"), "{shown}");
 
     let drawn = dir.path().join("drawn.svg");

@@ -367,6 +367,19 @@ type Debounce struct {
 	Seconds float64 `json:"seconds"`
 }
 
+// DecidedAction: What a plugin decided about a job.
+type DecidedAction string
+
+// The values of DecidedAction.
+const (
+	DecidedActionRun        DecidedAction = "run"
+	DecidedActionHold       DecidedAction = "hold"
+	DecidedActionReschedule DecidedAction = "reschedule"
+	DecidedActionDrop       DecidedAction = "drop"
+	DecidedActionRetry      DecidedAction = "retry"
+	DecidedActionGiveUp     DecidedAction = "give_up"
+)
+
 // Delivery: Whether a job may be started twice.
 type Delivery string
 
@@ -395,6 +408,8 @@ type Description struct {
 	NeedsRunningJobs bool `json:"needs_running_jobs"`
 	// The format of its state; a version with another number starts with an empty state.
 	StateVersion int64 `json:"state_version"`
+	// Attributes by which it groups the waiting jobs.
+	WaitingBy []string `json:"waiting_by,omitempty"`
 }
 
 // DevClock: The clock of a server that `tidegate dev` started.
@@ -987,6 +1002,9 @@ type Job struct {
 	ResultBytes *int64 `json:"result_bytes,omitempty"`
 	// What follows a failed attempt.
 	Retry any `json:"retry"`
+	// The name of the target that a retry strategy chose for its next attempt, of those in
+	// `retry_targets` of its type. Absent for the type's own target.
+	RetryTarget *string `json:"retry_target,omitempty"`
 	// The earliest start: of the next attempt while it is scheduled, and of the latest one later.
 	// `started_at` shows how late that attempt started. A job that ended before any attempt keeps the
 	// one that it had.
@@ -1198,6 +1216,10 @@ type JobType struct {
 	// back). True needs a push target, `at_least_once`, `hold_slot_until: lease_end` and
 	// `on_response_timeout: fail`. Without effect on AWS.
 	RetryAfterRestart *bool `json:"retry_after_restart,omitempty"`
+	// Other URLs that a retry strategy may choose for the next attempt, by name: at most 16, of the
+	// form of `target.url`. Headers, credentials and signature are those of `target`, or of the
+	// server's default target. A target of another kind has none.
+	RetryTargets map[string]string `json:"retry_targets,omitempty"`
 	// The secrets that it has, by the paths of their settings: `target.signing_secret`,
 	// `target.basic_auth.password`, `target.headers.NAME`, `callback_signing_secret`. Absent if it has
 	// none.
@@ -1770,6 +1792,8 @@ type Plugin struct {
 	Name string `json:"name"`
 	// The number of the version that has the pushed bytes; only the answer to a push has it.
 	Pushed *int64 `json:"pushed,omitempty"`
+	// Which of its calls are stored for a time, in addition to those that fail; absent if none are.
+	Recording *PluginRecording `json:"recording,omitempty"`
 	// The description of its live version as a retry strategy, if it is one.
 	Retry *Description `json:"retry,omitempty"`
 	// The roles of its live version.
@@ -1786,6 +1810,51 @@ type Plugin struct {
 	UsedBy []PluginUser `json:"used_by"`
 	// Raised by every change; the `ETag` contains it.
 	Version int64 `json:"version"`
+}
+
+// PluginCallFault: Why a call failed.
+type PluginCallFault struct {
+	// The kind: `rejected`, `timeout`, `resource_exhausted`, `trapped`, `invalid_answer` or
+	// `unavailable`.
+	Kind string `json:"kind"`
+	// What went wrong, for the plugin's author.
+	Message string `json:"message"`
+}
+
+// PluginCallFilter: Which calls of a plugin are stored. A call matches if one of its jobs meets
+// all conditions; without conditions every call does.
+type PluginCallFilter struct {
+	// The decision about the job.
+	Action *DecidedAction `json:"action,omitempty"`
+	// Values of attributes of the job: at most 16, of at most 256 bytes.
+	Attributes map[string]string `json:"attributes,omitempty"`
+	// The id of the job.
+	Job *string `json:"job,omitempty"`
+	// The queue.
+	Queue *string `json:"queue,omitempty"`
+	// A part of the reason of the decision: at most 256 bytes.
+	Reason *string `json:"reason,omitempty"`
+	// The type of the job.
+	Type *string `json:"type,omitempty"`
+}
+
+// PluginCallLogLine: A line that a plugin logged in a call.
+type PluginCallLogLine struct {
+	// The level: `debug`, `info`, `warn` or `error`.
+	Level string `json:"level"`
+	// The text.
+	Message string `json:"message"`
+}
+
+// PluginCalls: How the calls of plugins about a queue's jobs are recorded.
+type PluginCalls struct {
+	// What recorded calls lack (default: nothing): `data` of jobs; the throttler's `state`; messages
+	// and details of `failures`; the `texts` of the plugin, which are its log, its reasons and the
+	// messages of its faults; all `attributes`, or one as `attributes.NAME`. At most 32.
+	Redact []string `json:"redact,omitempty"`
+	// Whether calls are stored: those that fail, those that a filter matches, and on AWS one a minute
+	// (default true). Without it, recorded calls are in the memory of the server alone.
+	Store *bool `json:"store,omitempty"`
 }
 
 // PluginCode: Machine code of a version.
@@ -1880,6 +1949,28 @@ type PluginPage struct {
 	NextCursor *string `json:"next_cursor,omitempty"`
 	// The plugins, by name.
 	Plugins []Plugin `json:"plugins"`
+}
+
+// PluginPrune: How many versions a prune keeps.
+type PluginPrune struct {
+	// The latest versions that are kept, 1 to 50 (default 5).
+	Keep *int64 `json:"keep,omitempty"`
+}
+
+// PluginRecording: The calls of a plugin that the server stores for a time.
+type PluginRecording struct {
+	// Which calls.
+	Filter PluginCallFilter `json:"filter"`
+	// Calls after this time are not stored.
+	Until string `json:"until"`
+}
+
+// PluginRecordingRequest: Which calls are stored, and how long.
+type PluginRecordingRequest struct {
+	// Which calls (default: all).
+	Filter *PluginCallFilter `json:"filter,omitempty"`
+	// How long from now, 1 to 86400 (default 3600).
+	ForSeconds *int64 `json:"for_seconds,omitempty"`
 }
 
 // PluginRollback: Which version becomes live.
@@ -1979,6 +2070,14 @@ type Progress struct {
 	Note *string `json:"note,omitempty"`
 	// 0 to 100.
 	Percent float64 `json:"percent"`
+}
+
+// PrunedPlugin: What a prune removed.
+type PrunedPlugin struct {
+	// The numbers of the versions that are left, in order.
+	Kept []int64 `json:"kept"`
+	// The numbers of the removed versions, or of those that a dry run would remove, in order.
+	Removed []int64 `json:"removed"`
 }
 
 // Pull: `{"pull": true}`.
@@ -2084,8 +2183,14 @@ type Queue struct {
 	// The attribute whose values take turns: a name of 1 to 64 bytes. The value at the enqueue counts.
 	// A change applies to jobs that are enqueued, or whose data is changed, afterwards.
 	PartitionBy *string `json:"partition_by,omitempty"`
+	// A second attribute, so that the combinations of both values take turns. It needs `partition_by`,
+	// and goes not with `strict_order`.
+	PartitionThenBy *string `json:"partition_then_by,omitempty"`
 	// Whether it holds every job.
 	Paused bool `json:"paused"`
+	// What is recorded of the calls of plugins about the queue's jobs: by its throttler, and by the
+	// retry strategies of its types. Absent: every call whole.
+	PluginCalls *PluginCalls `json:"plugin_calls,omitempty"`
 	// Its current state; answers to reads have it.
 	Status *QueueStatus `json:"status,omitempty"`
 	// Whether the jobs of a partition start one after another, in the order of their first due times:
@@ -2122,6 +2227,12 @@ type QueueConfig struct {
 	// The attribute whose values take turns: a name of 1 to 64 bytes. The value at the enqueue counts.
 	// A change applies to jobs that are enqueued, or whose data is changed, afterwards.
 	PartitionBy *string `json:"partition_by,omitempty"`
+	// A second attribute, so that the combinations of both values take turns. It needs `partition_by`,
+	// and goes not with `strict_order`.
+	PartitionThenBy *string `json:"partition_then_by,omitempty"`
+	// What is recorded of the calls of plugins about the queue's jobs: by its throttler, and by the
+	// retry strategies of its types. Absent: every call whole.
+	PluginCalls *PluginCalls `json:"plugin_calls,omitempty"`
 	// Whether the jobs of a partition start one after another, in the order of their first due times:
 	// the oldest holds back the rest until it has ended, also while it waits for another attempt. It
 	// needs `partition_by`, and goes with neither a throttler nor `order: priority`. Critical jobs,
@@ -2146,6 +2257,12 @@ type QueueConfigPatch struct {
 	// The attribute whose values take turns: a name of 1 to 64 bytes. The value at the enqueue counts.
 	// A change applies to jobs that are enqueued, or whose data is changed, afterwards.
 	PartitionBy *string `json:"partition_by,omitempty"`
+	// A second attribute, so that the combinations of both values take turns. It needs `partition_by`,
+	// and goes not with `strict_order`.
+	PartitionThenBy *string `json:"partition_then_by,omitempty"`
+	// What is recorded of the calls of plugins about the queue's jobs: by its throttler, and by the
+	// retry strategies of its types. Absent: every call whole.
+	PluginCalls map[string]any `json:"plugin_calls,omitempty"`
 	// Whether the jobs of a partition start one after another, in the order of their first due times:
 	// the oldest holds back the rest until it has ended, also while it waits for another attempt. It
 	// needs `partition_by`, and goes with neither a throttler nor `order: priority`. Critical jobs,
@@ -2295,6 +2412,46 @@ const (
 	ReasonOutcomeUnknown Reason = "outcome_unknown"
 	ReasonDeadline       Reason = "deadline"
 )
+
+// RecordedPluginCall: A recorded call.
+type RecordedPluginCall struct {
+	// The answer, as the field `expect` of a case has it. A list of calls does not have it.
+	Answer json.RawMessage `json:"answer,omitempty"`
+	// When it was made.
+	At string `json:"at"`
+	// The call, as `tidegate plugin replay` repeats it; absent if it was too large. A list of calls
+	// does not have it.
+	Call json.RawMessage `json:"call,omitempty"`
+	// The number of jobs by what was decided about them: `run`, `hold`, `reschedule`, `drop`, `retry`
+	// or `give_up`.
+	Decided map[string]int64 `json:"decided"`
+	// The fault, if it failed.
+	Fault *PluginCallFault `json:"fault,omitempty"`
+	// Its id.
+	ID string `json:"id"`
+	// What the plugin logged in this call.
+	Log []PluginCallLogLine `json:"log"`
+	// The queue that it is about.
+	Queue string `json:"queue"`
+	// Why it was recorded: `latest` (in memory), `fault`, `filter` or `sample`.
+	Reason string `json:"reason"`
+	// What it lacks, as the setting `plugin_calls` of its queue says.
+	Redacted []string `json:"redacted"`
+	// The role in which it was called.
+	Role Role `json:"role"`
+	// Whether it was the shadow version, which decides nothing.
+	Shadow bool `json:"shadow"`
+	// What it used.
+	Usage PluginUsage `json:"usage"`
+	// The number of the plugin's version.
+	Version int64 `json:"version"`
+}
+
+// RecordedPluginCalls: Recorded calls.
+type RecordedPluginCalls struct {
+	// The calls, latest first.
+	Calls []RecordedPluginCall `json:"calls"`
+}
 
 // RecordedPluginFault: A call that failed, with its input.
 type RecordedPluginFault struct {
@@ -3131,6 +3288,10 @@ type TypeConfig struct {
 	// back). True needs a push target, `at_least_once`, `hold_slot_until: lease_end` and
 	// `on_response_timeout: fail`. Without effect on AWS.
 	RetryAfterRestart *bool `json:"retry_after_restart,omitempty"`
+	// Other URLs that a retry strategy may choose for the next attempt, by name: at most 16, of the
+	// form of `target.url`. Headers, credentials and signature are those of `target`, or of the
+	// server's default target. A target of another kind has none.
+	RetryTargets map[string]string `json:"retry_targets,omitempty"`
 	// Whether a push is claimed before it is sent (default `claim`). `plain` needs a push target,
 	// `at_least_once`, `on_response_timeout: fail` and no `concurrency`.
 	Start *Start `json:"start,omitempty"`
@@ -3198,6 +3359,10 @@ type TypeConfigPatch struct {
 	// back). True needs a push target, `at_least_once`, `hold_slot_until: lease_end` and
 	// `on_response_timeout: fail`. Without effect on AWS.
 	RetryAfterRestart *bool `json:"retry_after_restart,omitempty"`
+	// Other URLs that a retry strategy may choose for the next attempt, by name: at most 16, of the
+	// form of `target.url`. Headers, credentials and signature are those of `target`, or of the
+	// server's default target. A target of another kind has none.
+	RetryTargets map[string]string `json:"retry_targets,omitempty"`
 	// Whether a push is claimed before it is sent (default `claim`). `plain` needs a push target,
 	// `at_least_once`, `on_response_timeout: fail` and no `concurrency`.
 	Start *Start `json:"start,omitempty"`

@@ -9,6 +9,8 @@ export const DEFAULTS: Record<string, Record<string, unknown>> = {
     "order": "time",
     "order_step_seconds": 60,
     "partition_by": null,
+    "partition_then_by": null,
+    "plugin_calls": null,
     "strict_order": null,
     "throttler": null
   },
@@ -41,6 +43,7 @@ export const DEFAULTS: Record<string, Record<string, unknown>> = {
       "strategy": "exponential"
     },
     "retry_after_restart": null,
+    "retry_targets": null,
     "start": "claim",
     "target": null,
     "timeout_seconds": 86400,

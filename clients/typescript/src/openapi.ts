@@ -750,6 +750,45 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/plugins/{plugin}/calls": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The recorded calls, without their inputs and answers.
+         * @description The server keeps the latest 20 calls of each plugin in memory. It stores those that failed (the
+         *     latest 50), those that the plugin's recording selects (100), and on AWS one a minute (60), for
+         *     seven days.
+         */
+        get: operations["list_plugin_calls"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/plugins/{plugin}/calls/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A recorded call, with its input and its answer. */
+        get: operations["get_plugin_call"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/plugins/{plugin}/differences": {
         parameters: {
             query?: never;
@@ -796,6 +835,48 @@ export interface paths {
         put?: never;
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/plugins/{plugin}/prune": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Remove old versions.
+         * @description Kept are the live version, the shadow version, the one that a rollback would return to, and the
+         *     latest `keep`.
+         */
+        post: operations["prune_plugin"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/plugins/{plugin}/recording": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Store the calls that a filter selects, for a time. It replaces an earlier filter.
+         * @description At most 60 calls a minute are stored, and the latest 100 are kept for seven days.
+         */
+        put: operations["put_plugin_recording"];
+        post?: never;
+        /** Stop storing the calls that a filter selects. What is stored stays. */
+        delete: operations["delete_plugin_recording"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1849,6 +1930,11 @@ export interface components {
             seconds: components["schemas"]["Seconds"];
         };
         /**
+         * @description What a plugin decided about a job.
+         * @enum {string}
+         */
+        DecidedAction: "run" | "hold" | "reschedule" | "drop" | "retry" | "give_up";
+        /**
          * @description Whether a job may be started twice.
          * @enum {string}
          */
@@ -1874,6 +1960,8 @@ export interface components {
              * @description The format of its state; a version with another number starts with an empty state.
              */
             state_version: number;
+            /** @description Attributes by which it groups the waiting jobs. */
+            waiting_by?: string[];
         };
         /** @description The clock of a server that `tidegate dev` started. */
         DevClock: {
@@ -2531,6 +2619,11 @@ export interface components {
             /** @description What follows a failed attempt. */
             retry: components["schemas"]["Retry"];
             /**
+             * @description The name of the target that a retry strategy chose for its next attempt, of those in
+             *     `retry_targets` of its type. Absent for the type's own target.
+             */
+            retry_target?: string | null;
+            /**
              * @description The earliest start: of the next attempt while it is scheduled, and of the latest one later.
              *     `started_at` shows how late that attempt started. A job that ended before any attempt keeps
              *     the one that it had.
@@ -2800,6 +2893,14 @@ export interface components {
              *     and `on_response_timeout: fail`. Without effect on AWS.
              */
             retry_after_restart?: boolean;
+            /**
+             * @description Other URLs that a retry strategy may choose for the next attempt, by name: at most 16, of the
+             *     form of `target.url`. Headers, credentials and signature are those of `target`, or of the
+             *     server's default target. A target of another kind has none.
+             */
+            retry_targets?: {
+                [key: string]: string;
+            };
             /**
              * @description The secrets that it has, by the paths of their settings: `target.signing_secret`,
              *     `target.basic_auth.password`, `target.headers.NAME`, `callback_signing_secret`. Absent if it
@@ -3500,6 +3601,11 @@ export interface components {
              * @description The number of the version that has the pushed bytes; only the answer to a push has it.
              */
             pushed?: number | null;
+            /**
+             * @description Which of its calls are stored for a time, in addition to those that fail; absent if none
+             *     are.
+             */
+            recording?: components["schemas"]["PluginRecording"] | null;
             /** @description The description of its live version as a retry strategy, if it is one. */
             retry?: components["schemas"]["Description"] | null;
             /** @description The roles of its live version. */
@@ -3526,6 +3632,58 @@ export interface components {
              * @description Raised by every change; the `ETag` contains it.
              */
             version: number;
+        };
+        /** @description Why a call failed. */
+        PluginCallFault: {
+            /**
+             * @description The kind: `rejected`, `timeout`, `resource_exhausted`, `trapped`, `invalid_answer` or
+             *     `unavailable`.
+             */
+            kind: string;
+            /** @description What went wrong, for the plugin's author. */
+            message: string;
+        };
+        /**
+         * @description Which calls of a plugin are stored. A call matches if one of its jobs meets all conditions;
+         *     without conditions every call does.
+         */
+        PluginCallFilter: {
+            /** @description The decision about the job. */
+            action?: components["schemas"]["DecidedAction"] | null;
+            /** @description Values of attributes of the job: at most 16, of at most 256 bytes. */
+            attributes?: {
+                [key: string]: string;
+            } | null;
+            /** @description The id of the job. */
+            job?: string | null;
+            /** @description The queue. */
+            queue?: string | null;
+            /** @description A part of the reason of the decision: at most 256 bytes. */
+            reason?: string | null;
+            /** @description The type of the job. */
+            type?: string | null;
+        };
+        /** @description A line that a plugin logged in a call. */
+        PluginCallLogLine: {
+            /** @description The level: `debug`, `info`, `warn` or `error`. */
+            level: string;
+            /** @description The text. */
+            message: string;
+        };
+        /** @description How the calls of plugins about a queue's jobs are recorded. */
+        PluginCalls: {
+            /**
+             * @description What recorded calls lack (default: nothing): `data` of jobs; the throttler's `state`;
+             *     messages and details of `failures`; the `texts` of the plugin, which are its log, its
+             *     reasons and the messages of its faults; all `attributes`, or one as `attributes.NAME`. At
+             *     most 32.
+             */
+            redact?: string[] | null;
+            /**
+             * @description Whether calls are stored: those that fail, those that a filter matches, and on AWS one a
+             *     minute (default true). Without it, recorded calls are in the memory of the server alone.
+             */
+            store?: boolean | null;
         };
         /** @description Machine code of a version. */
         PluginCode: {
@@ -3651,6 +3809,31 @@ export interface components {
             /** @description The plugins, by name. */
             plugins: components["schemas"]["Plugin"][];
         };
+        /** @description How many versions a prune keeps. */
+        PluginPrune: {
+            /**
+             * Format: int64
+             * @description The latest versions that are kept, 1 to 50 (default 5).
+             */
+            keep?: number | null;
+        };
+        /** @description The calls of a plugin that the server stores for a time. */
+        PluginRecording: {
+            /** @description Which calls. */
+            filter: components["schemas"]["PluginCallFilter"];
+            /** @description Calls after this time are not stored. */
+            until: components["schemas"]["Timestamp"];
+        };
+        /** @description Which calls are stored, and how long. */
+        PluginRecordingRequest: {
+            /** @description Which calls (default: all). */
+            filter?: components["schemas"]["PluginCallFilter"] | null;
+            /**
+             * Format: int64
+             * @description How long from now, 1 to 86400 (default 3600).
+             */
+            for_seconds?: number | null;
+        };
         /** @description Which version becomes live. */
         PluginRollback: {
             /**
@@ -3773,6 +3956,13 @@ export interface components {
              * @description 0 to 100.
              */
             percent: number;
+        };
+        /** @description What a prune removed. */
+        PrunedPlugin: {
+            /** @description The numbers of the versions that are left, in order. */
+            kept: number[];
+            /** @description The numbers of the removed versions, or of those that a dry run would remove, in order. */
+            removed: number[];
         };
         /** @description `{"pull": true}`. */
         Pull: {
@@ -3900,8 +4090,18 @@ export interface components {
              *     counts. A change applies to jobs that are enqueued, or whose data is changed, afterwards.
              */
             partition_by?: string | null;
+            /**
+             * @description A second attribute, so that the combinations of both values take turns. It needs
+             *     `partition_by`, and goes not with `strict_order`.
+             */
+            partition_then_by?: string | null;
             /** @description Whether it holds every job. */
             paused: boolean;
+            /**
+             * @description What is recorded of the calls of plugins about the queue's jobs: by its throttler, and by
+             *     the retry strategies of its types. Absent: every call whole.
+             */
+            plugin_calls?: components["schemas"]["PluginCalls"] | null;
             /** @description Its current state; answers to reads have it. */
             status?: components["schemas"]["QueueStatus"] | null;
             /**
@@ -3950,6 +4150,16 @@ export interface components {
              */
             partition_by?: string | null;
             /**
+             * @description A second attribute, so that the combinations of both values take turns. It needs
+             *     `partition_by`, and goes not with `strict_order`.
+             */
+            partition_then_by?: string | null;
+            /**
+             * @description What is recorded of the calls of plugins about the queue's jobs: by its throttler, and by
+             *     the retry strategies of its types. Absent: every call whole.
+             */
+            plugin_calls?: components["schemas"]["PluginCalls"] | null;
+            /**
              * @description Whether the jobs of a partition start one after another, in the order of their first due
              *     times: the oldest holds back the rest until it has ended, also while it waits for another
              *     attempt. It needs `partition_by`, and goes with neither a throttler nor `order: priority`.
@@ -3979,6 +4189,16 @@ export interface components {
              *     counts. A change applies to jobs that are enqueued, or whose data is changed, afterwards.
              */
             partition_by?: string | null;
+            /**
+             * @description A second attribute, so that the combinations of both values take turns. It needs
+             *     `partition_by`, and goes not with `strict_order`.
+             */
+            partition_then_by?: string | null;
+            /**
+             * @description What is recorded of the calls of plugins about the queue's jobs: by its throttler, and by
+             *     the retry strategies of its types. Absent: every call whole.
+             */
+            plugin_calls?: null | Record<string, never>;
             /**
              * @description Whether the jobs of a partition start one after another, in the order of their first due
              *     times: the oldest holds back the rest until it has ended, also while it waits for another
@@ -4193,6 +4413,53 @@ export interface components {
          * @enum {string}
          */
         Reason: "failed" | "timeout" | "lease_expired" | "connection_lost" | "not_delivered" | "outcome_unknown" | "deadline";
+        /** @description A recorded call. */
+        RecordedPluginCall: {
+            /** @description The answer, as the field `expect` of a case has it. A list of calls does not have it. */
+            answer?: components["schemas"]["AnyValue"];
+            /** @description When it was made. */
+            at: components["schemas"]["Timestamp"];
+            /**
+             * @description The call, as `tidegate plugin replay` repeats it; absent if it was too large. A list of
+             *     calls does not have it.
+             */
+            call?: components["schemas"]["AnyValue"];
+            /**
+             * @description The number of jobs by what was decided about them: `run`, `hold`, `reschedule`, `drop`,
+             *     `retry` or `give_up`.
+             */
+            decided: {
+                [key: string]: number;
+            };
+            /** @description The fault, if it failed. */
+            fault?: components["schemas"]["PluginCallFault"] | null;
+            /** @description Its id. */
+            id: string;
+            /** @description What the plugin logged in this call. */
+            log: components["schemas"]["PluginCallLogLine"][];
+            /** @description The queue that it is about. */
+            queue: string;
+            /** @description Why it was recorded: `latest` (in memory), `fault`, `filter` or `sample`. */
+            reason: string;
+            /** @description What it lacks, as the setting `plugin_calls` of its queue says. */
+            redacted: string[];
+            /** @description The role in which it was called. */
+            role: components["schemas"]["Role"];
+            /** @description Whether it was the shadow version, which decides nothing. */
+            shadow: boolean;
+            /** @description What it used. */
+            usage: components["schemas"]["PluginUsage"];
+            /**
+             * Format: int64
+             * @description The number of the plugin's version.
+             */
+            version: number;
+        };
+        /** @description Recorded calls. */
+        RecordedPluginCalls: {
+            /** @description The calls, latest first. */
+            calls: components["schemas"]["RecordedPluginCall"][];
+        };
         /** @description A call that failed, with its input. */
         RecordedPluginFault: {
             /** @description When. */
@@ -5234,6 +5501,14 @@ export interface components {
              */
             retry_after_restart?: boolean | null;
             /**
+             * @description Other URLs that a retry strategy may choose for the next attempt, by name: at most 16, of the
+             *     form of `target.url`. Headers, credentials and signature are those of `target`, or of the
+             *     server's default target. A target of another kind has none.
+             */
+            retry_targets?: {
+                [key: string]: string;
+            } | null;
+            /**
              * @description Whether a push is claimed before it is sent (default `claim`). `plain` needs a push target,
              *     `at_least_once`, `on_response_timeout: fail` and no `concurrency`.
              */
@@ -5332,6 +5607,14 @@ export interface components {
              *     and `on_response_timeout: fail`. Without effect on AWS.
              */
             retry_after_restart?: boolean | null;
+            /**
+             * @description Other URLs that a retry strategy may choose for the next attempt, by name: at most 16, of the
+             *     form of `target.url`. Headers, credentials and signature are those of `target`, or of the
+             *     server's default target. A target of another kind has none.
+             */
+            retry_targets?: {
+                [key: string]: string;
+            } | null;
             /**
              * @description Whether a push is claimed before it is sent (default `claim`). `plain` needs a push target,
              *     `at_least_once`, `on_response_timeout: fail` and no `concurrency`.
@@ -12409,6 +12692,276 @@ export interface operations {
             };
         };
     };
+    list_plugin_calls: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The plugin's name */
+                plugin: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The calls, latest first */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RecordedPluginCalls"];
+                    "application/msgpack": components["schemas"]["RecordedPluginCalls"];
+                };
+            };
+            /** @description `invalid_request`, `invalid_header`, `invalid_path`, `invalid_field`, `unknown_field`, `unknown_parameter`, `invalid_body`, `nesting_too_deep`, and codes of single fields; `field` names the field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `forbidden`: the token lacks the scope, or does not concern the queue or type; `cross_site`, `host_not_allowed`, `insecure_request` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `plugin_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_acceptable`: neither JSON nor MessagePack is accepted */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `response_too_large`: a function answers with 4.7 MB at most; request fewer at a time */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported_media_type` */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `headers_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unavailable`: try again after `Retry-After` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_plugin_call: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The plugin's name */
+                plugin: string;
+                /** @description The id of the recorded call */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The call */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RecordedPluginCall"];
+                    "application/msgpack": components["schemas"]["RecordedPluginCall"];
+                };
+            };
+            /** @description `invalid_request`, `invalid_header`, `invalid_path`, `invalid_field`, `unknown_field`, `unknown_parameter`, `invalid_body`, `nesting_too_deep`, and codes of single fields; `field` names the field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `forbidden`: the token lacks the scope, or does not concern the queue or type; `cross_site`, `host_not_allowed`, `insecure_request` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `plugin_not_found`, `plugin_call_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_acceptable`: neither JSON nor MessagePack is accepted */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `response_too_large`: a function answers with 4.7 MB at most; request fewer at a time */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported_media_type` */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `headers_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unavailable`: try again after `Retry-After` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     get_plugin_differences: {
         parameters: {
             query?: never;
@@ -12555,7 +13108,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The faults, latest first; at most 8 of the live version and 8 of the shadow version. A call has at most 64 KiB of data; `data-left-out` is the number of missing bytes */
+            /** @description The faults, latest first; at most 8 of the live version and 8 of the shadow version, also from before the start of the server. A call has at most 64 KiB of data; `data-left-out` is the number of missing bytes. It is null if it is too large, or the calls before it have more than 4 MiB */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -12746,6 +13299,471 @@ export interface operations {
             };
             /** @description `not_acceptable`: neither JSON nor MessagePack is accepted */
             406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `response_too_large`: a function answers with 4.7 MB at most; request fewer at a time */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported_media_type` */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `headers_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unavailable`: try again after `Retry-After` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    prune_plugin: {
+        parameters: {
+            query?: {
+                /** @description Change nothing, and return what would be removed (default false) */
+                dry_run?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description The plugin's name */
+                plugin: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PluginPrune"];
+                "application/msgpack": components["schemas"]["PluginPrune"];
+            };
+        };
+        responses: {
+            /** @description The removed and the kept versions */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PrunedPlugin"];
+                    "application/msgpack": components["schemas"]["PrunedPlugin"];
+                };
+            };
+            /** @description `invalid_request`, `invalid_header`, `invalid_path`, `invalid_field`, `unknown_field`, `unknown_parameter`, `invalid_body`, `nesting_too_deep`, and codes of single fields; `field` names the field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `forbidden`: the token lacks the scope, or does not concern the queue or type; `cross_site`, `host_not_allowed`, `insecure_request` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `plugin_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_acceptable`: neither JSON nor MessagePack is accepted */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `body_timeout`: the body came too slowly */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `concurrent_update`: concurrent requests keep changing it; retry */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `data_too_large`, `body_too_large`, `response_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported_media_type` */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `headers_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unavailable`: try again after `Retry-After` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    put_plugin_recording: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The plugin's name */
+                plugin: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PluginRecordingRequest"];
+                "application/msgpack": components["schemas"]["PluginRecordingRequest"];
+            };
+        };
+        responses: {
+            /** @description The plugin after the change */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Plugin"];
+                    "application/msgpack": components["schemas"]["Plugin"];
+                };
+            };
+            /** @description `invalid_request`, `invalid_header`, `invalid_path`, `invalid_field`, `unknown_field`, `unknown_parameter`, `invalid_body`, `nesting_too_deep`, and codes of single fields; `field` names the field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `forbidden`: the token lacks the scope, or does not concern the queue or type; `cross_site`, `host_not_allowed`, `insecure_request` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `plugin_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_acceptable`: neither JSON nor MessagePack is accepted */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `body_timeout`: the body came too slowly */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `concurrent_update`: concurrent requests keep changing it; retry */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `data_too_large`, `body_too_large`, `response_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported_media_type` */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `headers_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unavailable`: try again after `Retry-After` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    delete_plugin_recording: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The plugin's name */
+                plugin: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The plugin after the change */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Plugin"];
+                    "application/msgpack": components["schemas"]["Plugin"];
+                };
+            };
+            /** @description `invalid_request`, `invalid_header`, `invalid_path`, `invalid_field`, `unknown_field`, `unknown_parameter`, `invalid_body`, `nesting_too_deep`, and codes of single fields; `field` names the field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `forbidden`: the token lacks the scope, or does not concern the queue or type; `cross_site`, `host_not_allowed`, `insecure_request` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `plugin_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_acceptable`: neither JSON nor MessagePack is accepted */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `concurrent_update`: concurrent requests keep changing it; retry */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -34,7 +34,7 @@ use tidegate_core::{
 const MAX_COUNTED_DUE: u32 = 100_000;
 /// Index entries that one pass over the waiting jobs of a queue counts.
 const MAX_COUNTED_WAITING: u32 = 1_000_000;
-/// How long the next pass waits for each of them. An entry takes about a hundredth of it.
+/// How long the next pass waits for each of them: many times as long as reading one takes.
 const COUNT_PAUSE: Duration = Duration::from_micros(20);
 /// How many jobs that cannot be read a page skips. Then it ends, and the next one reads on behind
 /// them.

@@ -22,7 +22,7 @@ use super::{
 use tidegate_core::{
     job::PluginName,
     port::policy::{
-        Answer, Call, Fault, Plugin, Problem, Purpose, RetryAnswer, ThrottleAnswer, Usage,
+        Answer, Call, Fault, Plugin, Problem, Purpose, RetryOutput, ThrottleAnswer, Usage,
     },
     queue::plugin::Role,
     time::Timestamp,
@@ -143,7 +143,7 @@ impl ToAnswer for ThrottleAnswer {
     }
 }
 
-impl ToAnswer for RetryAnswer {
+impl ToAnswer for RetryOutput {
     fn to_answer(&self) -> Option<Answer> {
         Some(Answer::Retry(self.clone()))
     }

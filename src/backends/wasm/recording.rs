@@ -118,7 +118,7 @@ pub struct RecordingRules {
 }
 
 impl RecordingRules {
-    /// Why a live call that was answered is to be stored, if it is. The samples are left out.
+    /// Whether the filter of the plugin selects a live call that was answered.
     pub(super) fn selects(
         &self,
         plugin: &PluginName,

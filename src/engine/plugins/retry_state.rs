@@ -180,7 +180,7 @@ impl Engine {
             let state = if pages.is_empty() {
                 head.inline.clone().into_iter().collect()
             } else {
-                let pages = pages.into_iter().map(decode::<StatePage>);
+                let pages = pages.into_iter().map(|page| decode::<StatePage>(page).map(Arc::new));
                 PolicyState::of_pages(pages.collect::<Result<_, _>>()?)
             };
             return Ok(KeptState { group, state_version, record, head, state: Arc::new(state) });

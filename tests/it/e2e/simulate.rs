@@ -46,10 +46,8 @@ async fn a_trace_of_a_live_queue_is_simulated_and_agrees_with_it() {
     let (file, picture) = (dir.path().join("trace.json"), dir.path().join("out.svg"));
     std::fs::write(&file, &trace).unwrap();
     let (file, picture) = (file.to_str().unwrap(), picture.to_str().unwrap());
-    let out = tide
-        .cli(&["plugin", "simulate", file, "--by", "region", "--picture", picture, "--json"])
-        .await
-        .ok();
+    let out =
+        tide.cli(&["simulate", file, "--by", "region", "--picture", picture, "--json"]).await.ok();
     let out: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(
         (&out["real"]["all"]["succeeded"], &out["simulated"]["all"]["succeeded"]),

@@ -376,6 +376,8 @@ class Description(TypedDict):
     """Whether it reads the running jobs one by one."""
     state_version: int
     """The format of its state; a version with another number starts with an empty state."""
+    waiting_by: NotRequired[list[str]]
+    """Attributes by which it groups the waiting jobs."""
 
 
 class DevClock(TypedDict):
@@ -930,6 +932,10 @@ class Job(TypedDict):
     """How many bytes `result` has, where it is not shown."""
     retry: Retry
     """What follows a failed attempt."""
+    retry_target: NotRequired[str | None]
+    """The name of the target that a retry strategy chose for its next attempt, of those in
+    `retry_targets` of its type. Absent for the type's own target.
+    """
     run_at: Timestamp
     """The earliest start: of the next attempt while it is scheduled, and of the latest one later.
     `started_at` shows how late that attempt started. A job that ended before any attempt keeps
@@ -1158,6 +1164,11 @@ class JobType(TypedDict):
     (default false: it keeps its slot until its response timeout, because its worker may still
     work or call back). True needs a push target, `at_least_once`, `hold_slot_until: lease_end`
     and `on_response_timeout: fail`. Without effect on AWS.
+    """
+    retry_targets: NotRequired[dict[str, str]]
+    """Other URLs that a retry strategy may choose for the next attempt, by name: at most 16, of
+    the form of `target.url`. Headers, credentials and signature are those of `target`, or of
+    the server's default target. A target of another kind has none.
     """
     secrets: NotRequired[list[str] | None]
     """The secrets that it has, by the paths of their settings: `target.signing_secret`,
@@ -1680,6 +1691,10 @@ class Plugin(TypedDict):
     pushed: NotRequired[int | None]
     """The number of the version that has the pushed bytes; only the answer to a push has it.
     """
+    recording: NotRequired[PluginRecording | None]
+    """Which of its calls are stored for a time, in addition to those that fail; absent if none
+    are.
+    """
     retry: NotRequired[Description | None]
     """The description of its live version as a retry strategy, if it is one."""
     roles: list[Role]
@@ -1700,6 +1715,56 @@ class Plugin(TypedDict):
     """The queues and job types that use it."""
     version: int
     """Raised by every change; the `ETag` contains it."""
+
+
+class PluginCallFault(TypedDict):
+    """Why a call failed."""
+    kind: str
+    """The kind: `rejected`, `timeout`, `resource_exhausted`, `trapped`, `invalid_answer` or
+    `unavailable`.
+    """
+    message: str
+    """What went wrong, for the plugin's author."""
+
+
+class PluginCallFilter(TypedDict):
+    """Which calls of a plugin are stored. A call matches if one of its jobs meets all conditions;
+    without conditions every call does.
+    """
+    action: NotRequired[DecidedAction | None]
+    """The decision about the job."""
+    attributes: NotRequired[dict[str, str] | None]
+    """Values of attributes of the job: at most 16, of at most 256 bytes."""
+    job: NotRequired[str | None]
+    """The id of the job."""
+    queue: NotRequired[str | None]
+    """The queue."""
+    reason: NotRequired[str | None]
+    """A part of the reason of the decision: at most 256 bytes."""
+    type: NotRequired[str | None]
+    """The type of the job."""
+
+
+class PluginCallLogLine(TypedDict):
+    """A line that a plugin logged in a call."""
+    level: str
+    """The level: `debug`, `info`, `warn` or `error`."""
+    message: str
+    """The text."""
+
+
+class PluginCalls(TypedDict):
+    """How the calls of plugins about a queue's jobs are recorded."""
+    redact: NotRequired[list[str] | None]
+    """What recorded calls lack (default: nothing): `data` of jobs; the throttler's `state`;
+    messages and details of `failures`; the `texts` of the plugin, which are its log, its
+    reasons and the messages of its faults; all `attributes`, or one as `attributes.NAME`. At
+    most 32.
+    """
+    store: NotRequired[bool | None]
+    """Whether calls are stored: those that fail, those that a filter matches, and on AWS one a
+    minute (default true). Without it, recorded calls are in the memory of the server alone.
+    """
 
 
 class PluginCode(TypedDict):
@@ -1796,6 +1861,28 @@ class PluginPage(TypedDict):
     """Where the next page starts; absent on the last."""
     plugins: list[Plugin]
     """The plugins, by name."""
+
+
+class PluginPrune(TypedDict):
+    """How many versions a prune keeps."""
+    keep: NotRequired[int | None]
+    """The latest versions that are kept, 1 to 50 (default 5)."""
+
+
+class PluginRecording(TypedDict):
+    """The calls of a plugin that the server stores for a time."""
+    filter: PluginCallFilter
+    """Which calls."""
+    until: Timestamp
+    """Calls after this time are not stored."""
+
+
+class PluginRecordingRequest(TypedDict):
+    """Which calls are stored, and how long."""
+    filter: NotRequired[PluginCallFilter | None]
+    """Which calls (default: all)."""
+    for_seconds: NotRequired[int | None]
+    """How long from now, 1 to 86400 (default 3600)."""
 
 
 class PluginRollback(TypedDict):
@@ -1896,6 +1983,15 @@ class Progress(TypedDict):
     """A note for people."""
     percent: float
     """0 to 100."""
+
+
+class PrunedPlugin(TypedDict):
+    """What a prune removed."""
+    kept: list[int]
+    """The numbers of the versions that are left, in order."""
+    removed: list[int]
+    """The numbers of the removed versions, or of those that a dry run would remove, in order.
+    """
 
 
 class Pull(TypedDict):
@@ -1999,8 +2095,16 @@ class Queue(TypedDict):
     """The attribute whose values take turns: a name of 1 to 64 bytes. The value at the enqueue
     counts. A change applies to jobs that are enqueued, or whose data is changed, afterwards.
     """
+    partition_then_by: NotRequired[str | None]
+    """A second attribute, so that the combinations of both values take turns. It needs
+    `partition_by`, and goes not with `strict_order`.
+    """
     paused: bool
     """Whether it holds every job."""
+    plugin_calls: NotRequired[PluginCalls | None]
+    """What is recorded of the calls of plugins about the queue's jobs: by its throttler, and by
+    the retry strategies of its types. Absent: every call whole.
+    """
     status: NotRequired[QueueStatus | None]
     """Its current state; answers to reads have it."""
     strict_order: NotRequired[bool | None]
@@ -2041,6 +2145,14 @@ class QueueConfig(TypedDict):
     """The attribute whose values take turns: a name of 1 to 64 bytes. The value at the enqueue
     counts. A change applies to jobs that are enqueued, or whose data is changed, afterwards.
     """
+    partition_then_by: NotRequired[str | None]
+    """A second attribute, so that the combinations of both values take turns. It needs
+    `partition_by`, and goes not with `strict_order`.
+    """
+    plugin_calls: NotRequired[PluginCalls | None]
+    """What is recorded of the calls of plugins about the queue's jobs: by its throttler, and by
+    the retry strategies of its types. Absent: every call whole.
+    """
     strict_order: NotRequired[bool | None]
     """Whether the jobs of a partition start one after another, in the order of their first due
     times: the oldest holds back the rest until it has ended, also while it waits for another
@@ -2068,6 +2180,14 @@ class QueueConfigPatch(TypedDict):
     partition_by: NotRequired[str | None]
     """The attribute whose values take turns: a name of 1 to 64 bytes. The value at the enqueue
     counts. A change applies to jobs that are enqueued, or whose data is changed, afterwards.
+    """
+    partition_then_by: NotRequired[str | None]
+    """A second attribute, so that the combinations of both values take turns. It needs
+    `partition_by`, and goes not with `strict_order`.
+    """
+    plugin_calls: NotRequired[dict[str, Any] | None]
+    """What is recorded of the calls of plugins about the queue's jobs: by its throttler, and by
+    the retry strategies of its types. Absent: every call whole.
     """
     strict_order: NotRequired[bool | None]
     """Whether the jobs of a partition start one after another, in the order of their first due
@@ -2227,6 +2347,48 @@ class Rate(TypedDict):
     """
     per_seconds: Seconds
     """The period (0.001 to 2592000)."""
+
+
+class RecordedPluginCall(TypedDict):
+    """A recorded call."""
+    answer: NotRequired[AnyValue]
+    """The answer, as the field `expect` of a case has it. A list of calls does not have it."""
+    at: Timestamp
+    """When it was made."""
+    call: NotRequired[AnyValue]
+    """The call, as `tidegate plugin replay` repeats it; absent if it was too large. A list of
+    calls does not have it.
+    """
+    decided: dict[str, int]
+    """The number of jobs by what was decided about them: `run`, `hold`, `reschedule`, `drop`,
+    `retry` or `give_up`.
+    """
+    fault: NotRequired[PluginCallFault | None]
+    """The fault, if it failed."""
+    id: str
+    """Its id."""
+    log: list[PluginCallLogLine]
+    """What the plugin logged in this call."""
+    queue: str
+    """The queue that it is about."""
+    reason: str
+    """Why it was recorded: `latest` (in memory), `fault`, `filter` or `sample`."""
+    redacted: list[str]
+    """What it lacks, as the setting `plugin_calls` of its queue says."""
+    role: Role
+    """The role in which it was called."""
+    shadow: bool
+    """Whether it was the shadow version, which decides nothing."""
+    usage: PluginUsage
+    """What it used."""
+    version: int
+    """The number of the plugin's version."""
+
+
+class RecordedPluginCalls(TypedDict):
+    """Recorded calls."""
+    calls: list[RecordedPluginCall]
+    """The calls, latest first."""
 
 
 class RecordedPluginFault(TypedDict):
@@ -3069,6 +3231,11 @@ class TypeConfig(TypedDict):
     work or call back). True needs a push target, `at_least_once`, `hold_slot_until: lease_end`
     and `on_response_timeout: fail`. Without effect on AWS.
     """
+    retry_targets: NotRequired[dict[str, str] | None]
+    """Other URLs that a retry strategy may choose for the next attempt, by name: at most 16, of
+    the form of `target.url`. Headers, credentials and signature are those of `target`, or of
+    the server's default target. A target of another kind has none.
+    """
     start: NotRequired[Start | None]
     """Whether a push is claimed before it is sent (default `claim`). `plain` needs a push target,
     `at_least_once`, `on_response_timeout: fail` and no `concurrency`.
@@ -3145,6 +3312,11 @@ class TypeConfigPatch(TypedDict):
     (default false: it keeps its slot until its response timeout, because its worker may still
     work or call back). True needs a push target, `at_least_once`, `hold_slot_until: lease_end`
     and `on_response_timeout: fail`. Without effect on AWS.
+    """
+    retry_targets: NotRequired[dict[str, str] | None]
+    """Other URLs that a retry strategy may choose for the next attempt, by name: at most 16, of
+    the form of `target.url`. Headers, credentials and signature are those of `target`, or of
+    the server's default target. A target of another kind has none.
     """
     start: NotRequired[Start | None]
     """Whether a push is claimed before it is sent (default `claim`). `plain` needs a push target,
@@ -3311,6 +3483,8 @@ if TYPE_CHECKING:
     """When a pushed job ends."""
     Condition = str | float | bool | list[str | float | bool] | Test
     """A condition on one value."""
+    DecidedAction = Literal["run", "hold", "reschedule", "drop", "retry", "give_up"]
+    """What a plugin decided about a job."""
     Delivery = Literal["at_least_once", "at_most_once"]
     """Whether a job may be started twice."""
     EndedAs = Literal["succeeded", "failed", "cancelled", "released", "snoozed"]

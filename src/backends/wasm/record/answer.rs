@@ -8,7 +8,8 @@ use serde_json::value::RawValue;
 use super::job::raw;
 use tidegate_core::{
     port::policy::{
-        Action, Answer, Decision, PolicyState, RetryAnswer, RetryPlan, StateValue, ThrottleAnswer,
+        Action, Answer, Decision, PolicyState, RetryAnswer, RetryOutput, RetryPlan, StateValue,
+        ThrottleAnswer,
     },
     time::{Seconds, Timestamp},
 };
@@ -20,12 +21,7 @@ const MAX_STATE_BYTES: usize = 16 << 10;
 pub fn answer_to_json(answer: &Answer) -> String {
     let written = match answer {
         Answer::Throttle(answer) => serde_json::to_string(&ThrottleJson::of(answer)),
-        Answer::Retry(RetryAnswer::Retry(plan)) => {
-            serde_json::to_string(&BTreeMap::from([("retry", PlanJson::of(plan))]))
-        }
-        Answer::Retry(RetryAnswer::GiveUp(message)) => {
-            serde_json::to_string(&BTreeMap::from([("give_up", message)]))
-        }
+        Answer::Retry(output) => serde_json::to_string(&RetryJson::of(output)),
     };
     written.expect("all keys are strings, and all numbers exist in JSON")
 }
@@ -34,10 +30,51 @@ pub fn answer_to_json(answer: &Answer) -> String {
 struct ThrottleJson<'a> {
     decisions: Vec<DecisionJson<'a>>,
     more: bool,
+    #[serde(flatten)]
+    new: StateJson<'a>,
+}
+
+/// A new state, if there is one, and it is not too large.
+#[derive(Serialize)]
+struct StateJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<BTreeMap<&'a str, &'a str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     state_expires: Option<BTreeMap<&'a str, Timestamp>>,
+}
+
+impl<'a> StateJson<'a> {
+    fn of(new: Option<&'a PolicyState>) -> Self {
+        let state = new.filter(|state| state.bytes() <= MAX_STATE_BYTES);
+        let texts = |state: &'a PolicyState| {
+            state.iter().map(|(key, value)| (key.as_str(), value.text.as_str())).collect()
+        };
+        let expiry =
+            |(key, value): (&'a String, &'a StateValue)| Some((key.as_str(), value.expires_at?));
+        let expires = |state: &'a PolicyState| state.iter().filter_map(expiry).collect();
+        Self { state: state.map(texts), state_expires: state.map(expires) }
+    }
+}
+
+#[derive(Serialize)]
+struct RetryJson<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry: Option<PlanJson<'a>>,
+    /// The inner value is the message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    give_up: Option<&'a Option<String>>,
+    #[serde(flatten)]
+    new: StateJson<'a>,
+}
+
+impl<'a> RetryJson<'a> {
+    fn of(output: &'a RetryOutput) -> Self {
+        let (retry, give_up) = match &output.answer {
+            RetryAnswer::Retry(plan) => (Some(PlanJson::of(plan)), None),
+            RetryAnswer::GiveUp(message) => (None, Some(message)),
+        };
+        Self { retry, give_up, new: StateJson::of(output.state.as_ref()) }
+    }
 }
 
 #[derive(PartialEq, Serialize)]
@@ -83,24 +120,12 @@ impl<'a> ThrottleJson<'a> {
                 _ => decisions.push(DecisionJson::of(decision)),
             }
         }
-        let state = answer.state.as_ref().filter(|state| state.bytes() <= MAX_STATE_BYTES);
-        let texts = |state: &'a PolicyState| {
-            state.iter().map(|(key, value)| (key.as_str(), value.text.as_str())).collect()
-        };
-        let expiry =
-            |(key, value): (&'a String, &'a StateValue)| Some((key.as_str(), value.expires_at?));
-        let expires = |state: &'a PolicyState| state.iter().filter_map(expiry).collect();
-        Self {
-            decisions,
-            more: answer.more,
-            state: state.map(texts),
-            state_expires: state.map(expires),
-        }
+        Self { decisions, more: answer.more, new: StateJson::of(answer.state.as_ref()) }
     }
 }
 
 #[derive(Serialize)]
-struct PlanJson {
+struct PlanJson<'a> {
     at: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<Box<RawValue>>,
@@ -112,11 +137,13 @@ struct PlanJson {
     attempts_left: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     timeout_seconds: Option<Seconds>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<&'a str>,
 }
 
-impl PlanJson {
-    fn of(plan: &RetryPlan) -> Self {
-        let RetryPlan { at, data, priority, weight, attempts_left, timeout } = plan;
+impl<'a> PlanJson<'a> {
+    fn of(plan: &'a RetryPlan) -> Self {
+        let RetryPlan { at, data, priority, weight, attempts_left, timeout, target } = plan;
         Self {
             at: *at,
             data: data.as_deref().map(raw),
@@ -124,6 +151,7 @@ impl PlanJson {
             weight: *weight,
             attempts_left: *attempts_left,
             timeout_seconds: *timeout,
+            target: target.as_deref(),
         }
     }
 }

@@ -62,7 +62,9 @@ impl CallFilter {
                 let mut pairs = call.candidates.iter().zip(&answer.decisions);
                 pairs.any(|(job, decision)| self.meets(job, decided(decision)))
             }
-            (Call::Retry(call), Answer::Retry(answer)) => self.meets(&call.job, planned(answer)),
+            (Call::Retry(call), Answer::Retry(output)) => {
+                self.meets(&call.job, planned(&output.answer))
+            }
             _ => false,
         }
     }

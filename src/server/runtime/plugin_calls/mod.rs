@@ -305,7 +305,7 @@ impl Server {
     }
 }
 
-// The pages of the API and the bounds of their documents rely on it.
+// The documents of the API and of the command line name this number.
 const _: () = assert!(MAX_LATEST_CALLS == 20);
 
 #[cfg(test)]

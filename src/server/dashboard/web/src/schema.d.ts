@@ -235,6 +235,8 @@ export interface components {
             seconds: components["schemas"]["Seconds"];
         };
         /** @enum {string} */
+        DecidedAction: "run" | "hold" | "reschedule" | "drop" | "retry" | "give_up";
+        /** @enum {string} */
         Delivery: "at_least_once" | "at_most_once";
         Description: {
             about: string;
@@ -246,6 +248,7 @@ export interface components {
             needs_running_jobs: boolean;
             /** Format: int64 */
             state_version: number;
+            waiting_by?: string[];
         };
         DevClock: {
             frozen: boolean;
@@ -574,6 +577,7 @@ export interface components {
             result: components["schemas"]["AnyValue"];
             result_bytes?: number | null;
             retry: components["schemas"]["Retry"];
+            retry_target?: string | null;
             run_at: components["schemas"]["Timestamp"];
             running?: components["schemas"]["Running"] | null;
             started_at?: components["schemas"]["Timestamp"] | null;
@@ -689,6 +693,9 @@ export interface components {
             retention_seconds?: components["schemas"]["Seconds"];
             retry?: components["schemas"]["Retry"];
             retry_after_restart?: boolean;
+            retry_targets?: {
+                [key: string]: string;
+            };
             secrets?: string[] | null;
             start?: components["schemas"]["Start"];
             target?: components["schemas"]["TargetConfig"] | null;
@@ -1008,6 +1015,7 @@ export interface components {
             name: string;
             /** Format: int64 */
             pushed?: number | null;
+            recording?: components["schemas"]["PluginRecording"] | null;
             retry?: components["schemas"]["Description"] | null;
             roles: components["schemas"]["Role"][];
             runnable: boolean;
@@ -1018,6 +1026,28 @@ export interface components {
             used_by: components["schemas"]["PluginUser"][];
             /** Format: int64 */
             version: number;
+        };
+        PluginCallFault: {
+            kind: string;
+            message: string;
+        };
+        PluginCallFilter: {
+            action?: components["schemas"]["DecidedAction"] | null;
+            attributes?: {
+                [key: string]: string;
+            } | null;
+            job?: string | null;
+            queue?: string | null;
+            reason?: string | null;
+            type?: string | null;
+        };
+        PluginCallLogLine: {
+            level: string;
+            message: string;
+        };
+        PluginCalls: {
+            redact?: string[] | null;
+            store?: boolean | null;
         };
         PluginCode: {
             engine: string;
@@ -1078,6 +1108,19 @@ export interface components {
             next_cursor?: string | null;
             plugins: components["schemas"]["Plugin"][];
         };
+        PluginPrune: {
+            /** Format: int64 */
+            keep?: number | null;
+        };
+        PluginRecording: {
+            filter: components["schemas"]["PluginCallFilter"];
+            until: components["schemas"]["Timestamp"];
+        };
+        PluginRecordingRequest: {
+            filter?: components["schemas"]["PluginCallFilter"] | null;
+            /** Format: int64 */
+            for_seconds?: number | null;
+        };
         PluginRollback: {
             /** Format: int64 */
             version?: number | null;
@@ -1137,6 +1180,10 @@ export interface components {
             /** Format: double */
             percent: number;
         };
+        PrunedPlugin: {
+            kept: number[];
+            removed: number[];
+        };
         Pull: {
             pull: boolean;
         };
@@ -1195,7 +1242,9 @@ export interface components {
             order?: components["schemas"]["OrderKind"];
             order_step_seconds?: components["schemas"]["Seconds"];
             partition_by?: string | null;
+            partition_then_by?: string | null;
             paused: boolean;
+            plugin_calls?: components["schemas"]["PluginCalls"] | null;
             status?: components["schemas"]["QueueStatus"] | null;
             strict_order?: boolean | null;
             throttler?: components["schemas"]["Throttler"] | null;
@@ -1215,6 +1264,8 @@ export interface components {
             order?: components["schemas"]["OrderKind"] | null;
             order_step_seconds?: components["schemas"]["Seconds"] | null;
             partition_by?: string | null;
+            partition_then_by?: string | null;
+            plugin_calls?: components["schemas"]["PluginCalls"] | null;
             strict_order?: boolean | null;
             throttler?: components["schemas"]["Throttler"] | null;
         };
@@ -1226,6 +1277,8 @@ export interface components {
             order?: components["schemas"]["OrderKind"] | null;
             order_step_seconds?: components["schemas"]["Seconds"] | null;
             partition_by?: string | null;
+            partition_then_by?: string | null;
+            plugin_calls?: null | Record<string, never>;
             strict_order?: boolean | null;
             throttler?: null | Record<string, never>;
         };
@@ -1302,6 +1355,28 @@ export interface components {
         };
         /** @enum {string} */
         Reason: "failed" | "timeout" | "lease_expired" | "connection_lost" | "not_delivered" | "outcome_unknown" | "deadline";
+        RecordedPluginCall: {
+            answer?: components["schemas"]["AnyValue"];
+            at: components["schemas"]["Timestamp"];
+            call?: components["schemas"]["AnyValue"];
+            decided: {
+                [key: string]: number;
+            };
+            fault?: components["schemas"]["PluginCallFault"] | null;
+            id: string;
+            log: components["schemas"]["PluginCallLogLine"][];
+            queue: string;
+            reason: string;
+            redacted: string[];
+            role: components["schemas"]["Role"];
+            shadow: boolean;
+            usage: components["schemas"]["PluginUsage"];
+            /** Format: int64 */
+            version: number;
+        };
+        RecordedPluginCalls: {
+            calls: components["schemas"]["RecordedPluginCall"][];
+        };
         RecordedPluginFault: {
             at: components["schemas"]["Timestamp"];
             call: components["schemas"]["AnyValue"];
@@ -1790,6 +1865,9 @@ export interface components {
             retention_seconds?: components["schemas"]["Seconds"] | null;
             retry?: components["schemas"]["Retry"] | null;
             retry_after_restart?: boolean | null;
+            retry_targets?: {
+                [key: string]: string;
+            } | null;
             start?: components["schemas"]["Start"] | null;
             target?: components["schemas"]["TargetConfig"] | null;
             timeout_seconds?: components["schemas"]["Seconds"] | null;
@@ -1826,6 +1904,9 @@ export interface components {
             retention_seconds?: components["schemas"]["Seconds"] | null;
             retry?: null | Record<string, never>;
             retry_after_restart?: boolean | null;
+            retry_targets?: {
+                [key: string]: string;
+            } | null;
             start?: components["schemas"]["Start"] | null;
             target?: null | Record<string, never>;
             timeout_seconds?: components["schemas"]["Seconds"] | null;
