@@ -137,14 +137,13 @@ pub(super) fn throttle<R>(
     let bounded = |of| within(failure(of), &mut room);
     let failed: Vec<Failure<'_>> = all.iter().flatten().copied().map(bounded).collect();
     let mut failed = &failed[..];
-    let host = |job_type| call.hosts.get(job_type).map(String::as_str);
     let candidates = call.candidates.iter().zip(&all);
     let candidates: Vec<_> = candidates
         .map(|(one, all)| {
             let of = Of {
                 attempt: next_attempt(&one.life),
                 attributes: take(&mut rest, one.spec.attributes.len()),
-                host: host(&one.spec.job_type),
+                host: call.hosts.of(&one.spec.job_type, one.spec.retry_target.as_deref()),
                 earlier: take(&mut failed, all.len()),
             };
             job(one, of)
@@ -156,7 +155,7 @@ pub(super) fn throttle<R>(
         priority: ended.priority,
         weight: ended.weight,
         attributes: take(&mut rest, ended.attributes.len()),
-        target_host: host(&ended.job_type),
+        target_host: call.hosts.of(&ended.job_type, ended.retry_target.as_deref()),
         attempt: ended.attempt.into(),
         started_at: millis(ended.started_at),
         ended_at: millis(ended.ended_at),

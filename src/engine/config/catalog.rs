@@ -24,7 +24,7 @@ use tidegate_core::{
     port::{
         Write,
         job_store::{Item, ItemKind},
-        policy::Plugin,
+        policy::{Plugin, TargetHosts},
     },
     queue::{
         Limits,
@@ -61,8 +61,8 @@ pub struct Catalog {
     pub triggers: BTreeMap<TriggerName, TriggerItem>,
     /// The same, compiled, to be matched with events.
     pub rules: Arc<Triggers>,
-    /// The host of the URL of each type's target that has one, for plugins.
-    pub hosts: Arc<BTreeMap<TypeName, String>>,
+    /// The hosts of the types' targets, for plugins.
+    pub hosts: Arc<TargetHosts>,
     /// The limits of each queue.
     limits: HashMap<QueueName, Arc<Limits>>,
     /// The items that have fields of a newer release.
@@ -87,13 +87,7 @@ impl Catalog {
 
     /// The host of the URL that receives the next attempt of a job, if its type has one.
     pub fn host_of(&self, spec: &Spec) -> Option<String> {
-        let config = self.types.get(&spec.job_type).map(|item| &item.config);
-        let chosen = spec.retry_target.as_ref();
-        let url = chosen.and_then(|name| config?.retry_targets.get(name));
-        match url {
-            Some(url) => Some(Url::parse(url).ok()?.host_str()?.to_owned()),
-            None => self.hosts.get(&spec.job_type).cloned(),
-        }
+        self.hosts.of(&spec.job_type, spec.retry_target.as_deref()).map(str::to_owned)
     }
 
     /// The live version of a plugin, if there is one and it has this role.
@@ -232,14 +226,22 @@ impl Catalog {
             .collect();
         self.limits.extend(limits);
         let own = types.iter().filter(|(name, _)| !name.is_internal());
-        let hosts = own.filter_map(|(name, item)| match &item.config.target {
-            Some(TargetConfig::Push(push)) => {
-                let url = Url::parse(&push.url).ok()?;
-                Some((name.clone(), url.host_str()?.to_owned()))
+        let mut hosts = TargetHosts::default();
+        for (name, item) in own {
+            let own = match &item.config.target {
+                Some(TargetConfig::Push(push)) => Some((None, &push.url)),
+                _ => None,
+            };
+            let others = item.config.retry_targets.iter();
+            let others = others.map(|(target, url)| (Some(target.as_str()), url));
+            for (target, url) in own.into_iter().chain(others) {
+                let url = Url::parse(url).ok();
+                if let Some(host) = url.as_ref().and_then(Url::host_str) {
+                    hosts.insert(name, target, host);
+                }
             }
-            _ => None,
-        });
-        self.hosts = Arc::new(hosts.collect());
+        }
+        self.hosts = Arc::new(hosts);
         (self.queues, self.types) = (queues, types);
     }
 

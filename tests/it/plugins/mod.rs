@@ -144,6 +144,7 @@ fn ended() -> Ended {
         priority: 3,
         weight: 4,
         attributes: Attributes::from([("region".into(), Value::Text("east".into()))]),
+        retry_target: None,
         attempt: 3,
         started_at: at(NOW - 9000),
         ended_at: at(NOW - 8000),

@@ -6,7 +6,7 @@ use tidegate_backends::wasm::record;
 use tidegate_core::port::policy::Call;
 use tidegate_core::{
     job::lifecycle::{AttemptRecord, HandBack, HandBacks},
-    port::policy::{StateValue, ThrottleCall},
+    port::policy::{StateValue, TargetHosts, ThrottleCall},
     time::Seconds,
 };
 use tidegate_engine::testkit::builders::{at, name};
@@ -15,6 +15,8 @@ use super::{NOW, failure, offer};
 
 #[test]
 fn a_call_of_a_throttler_comes_back() {
+    let mut hosts = TargetHosts::default();
+    hosts.insert(&name("work"), None, "a.example");
     let call = ThrottleCall {
         config: r#"{"limit": 2.50}"#.into(),
         ended: Arc::new(vec![super::ended()]),
@@ -22,7 +24,7 @@ fn a_call_of_a_throttler_comes_back() {
             [("k", "v".into()), ("l", StateValue { text: "w".into(), expires_at: Some(at(NOW)) })]
                 .into(),
         ),
-        hosts: Arc::new([(name("work"), "a.example".to_owned())].into()),
+        hosts: Arc::new(hosts),
         data: [(name("j0"), r#"{"a": [1, null]}"#.to_owned())].into(),
         ..offer(2, 2)
     };
@@ -94,6 +96,21 @@ fn a_throttler_counts_no_attempt_that_was_handed_back() {
     let json = record::to_json(&Call::Throttle(Arc::new(call)));
     let Call::Throttle(read) = record::from_json(&json).unwrap() else { panic!("{json}") };
     assert_eq!(read.candidates[0].life.attempt, 1, "the next one is the second: {json}");
+}
+
+#[test]
+fn two_jobs_of_one_type_can_have_other_hosts() {
+    let host = |n: u32| format!(r#"{{"id": "j{n}", "target-host": "h{n}.example"}}"#);
+    let (jobs, ended) =
+        ([host(1), host(2)].join(","), host(3).replace('}', ",\"succeeded\":true}"));
+    let json =
+        format!(r#"{{"throttle": {{"candidates": [{jobs}], "round": {{"ended": [{ended}]}}}}}}"#);
+    let Call::Throttle(call) = record::from_json(&json).unwrap() else { panic!("{json}") };
+    let written = record::to_json(&Call::Throttle(call));
+    for n in 1..=3 {
+        let host = format!(r#""target-host":"h{n}.example""#);
+        assert_eq!(written.matches(&host).count(), 1, "{written}");
+    }
 }
 
 #[test]

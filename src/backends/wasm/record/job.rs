@@ -113,8 +113,8 @@ impl JobJson {
         }
     }
 
-    /// The job, after `begun` attempts.
-    pub(super) fn job(self, queue: &QueueName, begun: u16) -> Job {
+    /// The job, after `begun` attempts, with the target that a retry strategy chose.
+    pub(super) fn job(self, queue: &QueueName, begun: u16, retry_target: Option<String>) -> Job {
         let options = JobOptions {
             priority: Some(self.priority),
             weight: Some(self.weight),
@@ -128,6 +128,7 @@ impl JobJson {
             deadline_at: self.deadline_at,
             replay_of: self.replay_of,
             correlation_key: self.correlation_key,
+            retry_target,
             ..options.resolve(&self.job_type, &TypeConfig::default(), self.created_at)
         };
         let life = Lifecycle {

@@ -85,7 +85,7 @@ impl RetryJson {
         }
         let (queue, attempt, not_before) = (context.queue, failed.attempt, last.not_before);
         let host = failed.target_host.clone();
-        let mut job = failed.job(&queue, attempt);
+        let mut job = failed.job(&queue, attempt, None);
         job.life.history.push(last.entry());
         Ok(RetryCall {
             now: context.now,

@@ -9,7 +9,7 @@ use super::job::{Context, JobJson, any_type, first, given, one, raw};
 use super::{super::lower, failure::leave_out};
 use tidegate_core::{
     job::{Attributes, Job, JobId, TypeName, Version},
-    port::policy::{Ended, RunningSet, StatePage, ThrottleCall},
+    port::policy::{Ended, RunningSet, StatePage, TargetHosts, ThrottleCall},
     queue::{
         Grant,
         waiting::{Waiting, WaitingCount},
@@ -154,7 +154,7 @@ struct EndedJson {
 }
 
 impl EndedJson {
-    fn of(ended: &Ended, host: Option<&String>) -> Self {
+    fn of(ended: &Ended, host: Option<&str>) -> Self {
         let ended = ended.clone();
         Self {
             id: ended.id,
@@ -162,7 +162,7 @@ impl EndedJson {
             priority: ended.priority,
             weight: ended.weight,
             attributes: ended.attributes,
-            target_host: host.cloned(),
+            target_host: host.map(str::to_owned),
             attempt: ended.attempt,
             started_at: ended.started_at,
             ended_at: ended.ended_at,
@@ -175,13 +175,14 @@ impl EndedJson {
         }
     }
 
-    fn ended(self) -> Ended {
+    fn ended(self, retry_target: Option<String>) -> Ended {
         Ended {
             id: self.id,
             job_type: self.job_type,
             priority: self.priority,
             weight: self.weight,
             attributes: self.attributes,
+            retry_target,
             attempt: self.attempt,
             started_at: self.started_at,
             ended_at: self.ended_at,
@@ -262,8 +263,9 @@ impl ThrottleJson {
     }
 
     pub(super) fn of(call: &ThrottleCall) -> Self {
-        let host = |job_type| call.hosts.get(job_type);
-        let ended = |ended| EndedJson::of(ended, host(&ended.job_type));
+        let ended = |ended: &Ended| {
+            EndedJson::of(ended, call.hosts.of(&ended.job_type, ended.retry_target.as_deref()))
+        };
         Self {
             context: Context {
                 queue: call.queue.clone(),
@@ -281,7 +283,8 @@ impl ThrottleJson {
                 .candidates
                 .iter()
                 .map(|job| {
-                    let host = host(&job.spec.job_type).map(String::as_str);
+                    let chosen = job.spec.retry_target.as_deref();
+                    let host = call.hosts.of(&job.spec.job_type, chosen);
                     JobJson::of(job, lower::next_attempt(&job.life), host)
                 })
                 .collect(),
@@ -295,16 +298,22 @@ impl ThrottleJson {
 
     pub(super) fn call(self) -> ThrottleCall {
         let queue = self.context.queue;
-        let of_candidates = self.candidates.iter().map(|job| (&job.job_type, &job.target_host));
-        let of_ended = self.round.ended.iter().map(|ended| (&ended.job_type, &ended.target_host));
-        let hosts = of_candidates.chain(of_ended);
-        let hosts = hosts.filter_map(|(name, host)| Some((name.clone(), host.clone()?)));
-        let hosts = Arc::new(hosts.collect());
+        let mut hosts = TargetHosts::default();
+        let mut target = |job_type, host: Option<&String>| hosts.name_of(job_type, host?);
         let candidates = self.candidates.into_iter();
-        let candidates = candidates.map(|written| (written.attempt, written));
         let candidates: Vec<Job> = candidates
-            .map(|(attempt, written)| written.job(&queue, attempt.saturating_sub(1)))
+            .map(|written| {
+                let begun = written.attempt.saturating_sub(1);
+                let chosen = target(&written.job_type, written.target_host.as_ref());
+                written.job(&queue, begun, chosen)
+            })
             .collect();
+        let ended = self.round.ended.into_iter();
+        let ended = ended.map(|written| {
+            let chosen = target(&written.job_type, written.target_host.as_ref());
+            written.ended(chosen)
+        });
+        let ended: Vec<Ended> = ended.collect();
         let waiting = match self.waiting {
             Some(written) => {
                 let mut waiting = written.waiting();
@@ -325,9 +334,9 @@ impl ThrottleJson {
             },
             candidates,
             waiting: Arc::new(waiting),
-            ended: Arc::new(self.round.ended.into_iter().map(EndedJson::ended).collect()),
+            ended: Arc::new(ended),
             state: Arc::new(self.state.into_iter().collect()),
-            hosts,
+            hosts: Arc::new(hosts),
             data: self.data.into_iter().map(|(id, data)| (id, data.get().to_owned())).collect(),
             queue,
         }

@@ -23,7 +23,9 @@ pub use crate::queue::{
 pub use fault::{Fault, FaultKind};
 pub use recorded::Answer;
 pub use retry::{RetryAnswer, RetryCall, RetryOutput, RetryPlan};
-pub use throttle::{Action, Decision, Ended, RunningSet, ThrottleAnswer, ThrottleCall};
+pub use throttle::{
+    Action, Decision, Ended, RunningSet, TargetHosts, ThrottleAnswer, ThrottleCall,
+};
 
 use crate::{
     job::{PluginName, QueueName},

@@ -45,6 +45,8 @@ pub struct Ended {
     pub weight: u32,
     /// The job's attributes.
     pub attributes: Attributes,
+    /// The name of its target, if a retry strategy chose one.
+    pub retry_target: Option<String>,
     /// The attempt.
     pub attempt: u16,
     /// When it started.
@@ -64,6 +66,34 @@ pub struct Ended {
     pub details: Option<String>,
     /// The earliest next attempt that its worker or target requested.
     pub not_before: Option<Timestamp>,
+}
+
+/// The hosts of the targets of each type, by the target's name; that of its own is empty.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TargetHosts(BTreeMap<TypeName, BTreeMap<String, String>>);
+
+impl TargetHosts {
+    /// Adds a target of `job_type`: its own, or one of its `retry_targets`.
+    pub fn insert(&mut self, job_type: &TypeName, target: Option<&str>, host: &str) {
+        let hosts = self.0.entry(job_type.clone()).or_default();
+        hosts.insert(target.unwrap_or_default().to_owned(), host.to_owned());
+    }
+
+    /// The host that the attempts of a job call: that of the target which a retry strategy chose, if
+    /// its type still has it, else that of the type's own target, if it has one.
+    pub fn of(&self, job_type: &TypeName, chosen: Option<&str>) -> Option<&str> {
+        let hosts = self.0.get(job_type)?;
+        let chosen = chosen.and_then(|name| hosts.get(name));
+        chosen.or_else(|| hosts.get("")).map(String::as_str)
+    }
+
+    /// The name of a target of `job_type` with `host`, which is added if there is none: as the
+    /// type's own if it has none. None is the type's own.
+    pub fn name_of(&mut self, job_type: &TypeName, host: &str) -> Option<String> {
+        let name = self.of(job_type, None).is_some_and(|own| own != host).then(|| host.to_owned());
+        self.insert(job_type, name.as_deref(), host);
+        name
+    }
 }
 
 /// Everything that a throttler's decision depends on.
@@ -92,8 +122,8 @@ pub struct ThrottleCall {
     /// The candidates' data as JSON text, if the plugin declares that it needs it; at most
     /// [`DATA_BYTES`](super::DATA_BYTES) together.
     pub data: BTreeMap<JobId, String>,
-    /// The host of the target of each type that has one.
-    pub hosts: Arc<BTreeMap<TypeName, String>>,
+    /// The hosts of the types' targets.
+    pub hosts: Arc<TargetHosts>,
     /// What waits in the queue, if the plugin declares that it needs it. The candidates are
     /// included.
     pub waiting: Arc<Waiting>,

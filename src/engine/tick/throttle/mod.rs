@@ -209,6 +209,7 @@ impl Throttling {
             priority: grant.priority,
             weight: grant.weight,
             attributes: job.spec.attributes.clone(),
+            retry_target: job.spec.retry_target.clone(),
             attempt: if entry.hand_back.is_some() { counted.saturating_add(1) } else { counted },
             started_at: entry.started_at,
             ended_at: entry.ended_at,

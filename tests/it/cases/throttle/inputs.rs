@@ -160,13 +160,19 @@ async fn a_throttler_knows_the_hosts_of_targets() {
         let (policy, calls) = watched(|call| each(call, |_| hold("not now")));
         let mut harness = harness.with_policy(policy);
         harness.throttled(says(), limit(9)).await;
-        let config = json!({"target": {"url": "https://API.example.com:8443/{type}"}});
+        let config = json!({
+            "target": {"url": "https://API.example.com:8443/{type}"},
+            "retry_targets": {"eu": "https://eu.example.com/"},
+        });
         harness.set_type("push", serde_json::from_value(config).unwrap()).await;
         harness.enqueue_many([of_type("push"), work()]).await;
         harness.lease_of(&["push", "work"], 2).await;
         let hosts = calls.lock().last().unwrap().hosts.clone();
-        let expected = [(name("push"), "api.example.com".to_owned())];
-        assert_eq!(*hosts, expected.into());
+        let push = name("push");
+        let own = Some("api.example.com");
+        assert_eq!((hosts.of(&push, None), hosts.of(&push, Some("removed"))), (own, own));
+        assert_eq!(hosts.of(&push, Some("eu")), Some("eu.example.com"));
+        assert_eq!(hosts.of(&name("work"), None), None);
     }
 }
 
