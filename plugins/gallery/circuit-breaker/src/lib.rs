@@ -45,8 +45,7 @@ impl Throttler for CircuitBreaker {
 
     fn decide(config: &Config, round: &Round, candidates: &[Job]) -> Result<Answer, String> {
         let open = config.open_seconds.millis().max(1);
-        let load =
-            |target: &str| round.state.load(&state_key("circuit", target)).unwrap_or_default();
+        let load = |name: &str| round.state.load(&state_key("circuit", name)).unwrap_or_default();
         let mut circuits = BTreeMap::<&str, Circuit>::new();
         for ended in &round.ended {
             let target = config.target(|name| ended.attribute(name), ended.target_host.as_deref());
@@ -95,9 +94,11 @@ impl Circuit {
             return;
         }
         // The target answered a request that is wrong, or the attempt was handed back or cancelled.
+        // A timeout, "too early" and "too many requests" are failures of the target.
+        let is_temporary = matches!(ended.status, Some(408 | 425 | 429));
         let is_answer = ended.status.is_some_and(|status| (400..500).contains(&status));
         let is_handed_back = matches!(ended.reason.as_deref(), None | Some("released" | "snoozed"));
-        if ended.succeeded || is_answer {
+        if ended.succeeded || (is_answer && !is_temporary) {
             *self = Self::default();
         } else if !is_handed_back {
             self.failures += 1;

@@ -1,5 +1,5 @@
-//! A budget of cost for each day, in cents, tokens or any other whole unit. A job counts with the
-//! cost that its attribute states, and when it has ended with the cost that its worker reported.
+//! A budget of cost for each day, in cents, tokens or any other whole unit. An attempt counts with
+//! the cost that an attribute of its job states. If it fails, the cost in its report replaces that.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ fn utc() -> String {
     "UTC".to_owned()
 }
 
-/// The details that a worker reports.
+/// The details of a failure that a worker reports.
 #[derive(Deserialize)]
 struct Details {
     cost: u64,
@@ -61,13 +61,17 @@ impl Throttler for CostBudget {
         let (day_began, day_ends) = config.day(round.now)?;
         let load = |payer: &str| round.state.load(&state_key("spent", payer)).unwrap_or(0);
         let mut spent: BTreeMap<&str, u64> = BTreeMap::new();
-        // What an attempt of today really cost replaces what it was expected to cost.
+        // What an attempt of today really cost replaces what it was expected to cost. One that was
+        // handed back cost nothing, unless its details name a cost.
         for ended in round.ended.iter().filter(|ended| ended.started_at >= day_began) {
             let details = ended.details.as_deref().and_then(|text| parse(text).ok());
-            let Some(Details { cost }) = details else { continue };
+            let is_handed_back = matches!(ended.reason.as_deref(), Some("released" | "snoozed"));
+            let nothing = is_handed_back.then_some(Details { cost: 0 });
+            let Some(Details { cost }) = details.or(nothing) else { continue };
             let payer = config.payer(|name| ended.attribute(name));
             let spent = spent.entry(payer).or_insert_with(|| load(payer));
-            *spent = (*spent + cost).saturating_sub(config.cost(ended.attribute("cost")));
+            let expected = config.cost(ended.attribute("cost"));
+            *spent = spent.saturating_sub(expected).saturating_add(cost);
         }
         let mut decisions = Vec::new();
         for job in candidates {
@@ -75,9 +79,13 @@ impl Throttler for CostBudget {
             let budget = config.budgets.get(payer).copied().unwrap_or(config.per_day);
             let spent = spent.entry(payer).or_insert_with(|| load(payer));
             let cost = config.cost(job.attribute("cost"));
-            decisions.push(if *spent + cost <= budget {
-                *spent += cost;
+            let total = spent.saturating_add(cost);
+            decisions.push(if total <= budget {
+                *spent = total;
                 Decision::run()
+            } else if cost > budget {
+                // Another day does not help, but another budget may.
+                Decision::hold(format!("it costs {cost}, more than the budget of a day: {budget}"))
             } else {
                 let why = format!("{payer} spent {spent} of {budget} today, and this costs {cost}");
                 Decision::hold_until(day_ends, why)
@@ -98,7 +106,7 @@ impl Config {
     }
 
     fn cost(&self, written: Option<&str>) -> u64 {
-        written.and_then(|cost| cost.parse::<u32>().ok()).map_or(self.default_cost, u64::from)
+        written.and_then(|cost| cost.parse().ok()).unwrap_or(self.default_cost)
     }
 
     /// The midnights before and after `now`.
@@ -108,9 +116,8 @@ impl Config {
         let midnight = |number| {
             let (year, month, day) = date(number);
             let (year, month, day) = (year as i32, month as u8, day as u8);
-            let (hour, minute, second) = (0, 0, 0);
-            let time = LocalTime { year, month, day, hour, minute, second, millisecond: 0 };
-            clock::instant(&self.zone, time)
+            let at = LocalTime { year, month, day, hour: 0, minute: 0, second: 0, millisecond: 0 };
+            clock::instant(&self.zone, at)
         };
         Ok((midnight(today)?, midnight(today + 1)?))
     }

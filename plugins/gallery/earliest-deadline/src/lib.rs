@@ -30,9 +30,10 @@ impl Throttler for EarliestDeadline {
     };
 
     fn decide(config: &Config, round: &Round, candidates: &[Job]) -> Result<Answer, String> {
-        let running = round.running.weight();
-        let limit = round.concurrency.map_or(running + u64::from(round.room), u64::from);
-        let (mut free, mut room) = (limit.saturating_sub(running), round.room);
+        // Without a limit of the queue, only the room of the workers counts.
+        let (running, mut room) = (round.running.weight(), round.room);
+        let left = |limit| u64::from(limit).saturating_sub(running);
+        let mut free = round.concurrency.map_or(u64::MAX, left);
         let latest = round.now + config.needs_seconds.millis();
         let is_late = |job: &Job| deadline(job).is_some_and(|deadline| deadline < latest);
 
@@ -48,6 +49,8 @@ impl Throttler for EarliestDeadline {
             fits
         };
         let wanted = turns.len();
+        // A job that does not fit after the earlier turns ends the turns of this call. It is a
+        // candidate of the next call only if it fits then.
         let runs: BTreeSet<&str> =
             turns.into_iter().take_while(fits).map(|job| job.id.as_str()).collect();
 

@@ -36,7 +36,9 @@ impl Throttler for FairShare {
     fn decide(config: &Config, round: &Round, candidates: &[Job]) -> Result<Answer, String> {
         let running = round.running.weight();
         let limit = round.concurrency.map_or(running + u64::from(round.room), u64::from);
-        let (mut free, mut room) = (limit.saturating_sub(running), round.room);
+        // Without a limit of the queue, only the room of the workers counts.
+        let free = round.concurrency.map(|_| limit.saturating_sub(running));
+        let (mut free, mut room) = (free.unwrap_or(u64::MAX), round.room);
         let used = |by: &String| round.running.weights(&Dimension::attribute(by));
         let mut turns: Vec<usize> = (0..candidates.len()).collect();
         if let Some(by) = &config.user {
@@ -51,7 +53,8 @@ impl Throttler for FairShare {
         for &place in &turns {
             let job = &candidates[place];
             if u64::from(job.weight) > free || room == 0 {
-                // It ends the turns. Otherwise light jobs would overtake a heavy one forever.
+                // A job that does not fit after the earlier turns ends the turns of this call. It
+                // is a candidate of the next call only if it fits then.
                 break;
             }
             (runs[place], free, room) = (true, free - u64::from(job.weight), room - 1);

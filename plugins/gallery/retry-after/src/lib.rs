@@ -1,5 +1,5 @@
-//! Obeys `Retry-After`: after a target asked for a pause, no job of the same target starts before
-//! its end. A job that failed waits in any case; this makes the others wait too.
+//! Obeys `Retry-After`: after a target requested a pause, no job of the same target starts
+//! before its end. A job that failed waits in any case; this makes the others wait too.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use tidegate_plugin::{About, Answer, Decision, Job, Round, Seconds, Throttler, s
 pub struct Config {
     /// The attribute that names the target (default: the host of the target's URL).
     attribute: Option<String>,
-    /// The longest pause that a target may ask for (default 3600).
+    /// The longest pause that a target may request (default 3600).
     #[serde(default = "hour")]
     max_seconds: Seconds,
 }
@@ -56,7 +56,7 @@ impl Throttler for RetryAfter {
             if until <= round.now {
                 return Decision::run();
             }
-            Decision::hold_until(until, format!("{target} asked for a pause"))
+            Decision::hold_until(until, format!("{target} requested a pause"))
         };
         Ok(Answer { decisions: candidates.iter().map(decide).collect(), more: true })
     }

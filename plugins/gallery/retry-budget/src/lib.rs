@@ -1,5 +1,7 @@
 //! A retry budget: retries are at most a percentage of first attempts, so that they do not multiply
 //! the load of a target that is already in trouble. First attempts are never held.
+//!
+//! The next attempt after one that was handed back has the same number, so it counts again.
 
 use std::collections::BTreeMap;
 
