@@ -6,32 +6,90 @@ use tidegate_backends::wasm::{
     compile::{CompileError, Compiler},
     compile_process::Process,
 };
+use wasm_encoder::{RawSection, Section as _};
 
-use super::all_are_refused;
+use super::{NO_ROLE, Upload, all_are_refused};
 use crate::plugins::{
     PATIENCE, Plugged, compiled,
     guest::{FOREVER, Guest},
     new_host, offer,
 };
 
-/// A component from its text.
-fn text<'a>(attack: &'a str, wat: &str, part: &'a str) -> (&'a str, Vec<u8>, &'a str) {
-    let wasm = wat::parse_str(format!("(component {wat})"));
-    (attack, wasm.unwrap_or_else(|error| panic!("{attack}: {error}")), part)
-}
-
 /// The bytes of a component without sections.
 const EMPTY: [u8; 8] = *b"\0asm\x0d\0\x01\0";
+
+/// The kind of a section that is a core module.
+const MODULE: u8 = 1;
+/// The kind of a section that is a component.
+const COMPONENT: u8 = 4;
+
+/// The export of a role without its functions. A component with it passes the inspection, and the
+/// engine compiles it.
+const ROLE: &str = r#"(component $none) (instance $role (instantiate $none))
+    (export "tidegate:plugin/throttle@0.2.0" (instance $role))"#;
+
+/// The bytes of a module or a component.
+fn parsed(attack: &str, wat: &str) -> Vec<u8> {
+    wat::parse_str(wat).unwrap_or_else(|error| panic!("{attack}: {error}"))
+}
+
+/// A component from its text.
+fn text<'a>(attack: &'a str, wat: &str, part: &'a str) -> Upload<'a> {
+    (attack, parsed(attack, &format!("(component {wat})")), part)
+}
+
+/// `component` with another section behind its own ones.
+fn with_section(component: &[u8], kind: u8, content: &[u8]) -> Vec<u8> {
+    let mut bytes = component.to_vec();
+    RawSection { id: kind, data: content }.append_to(&mut bytes);
+    bytes
+}
+
+/// A valid plugin with another section. Nothing else in it is a reason to refuse it.
+fn plugin_with(kind: u8, content: &[u8]) -> Vec<u8> {
+    with_section(&Guest::throttler().component(), kind, content)
+}
+
+/// A valid plugin with another core module.
+fn module<'a>(attack: &'a str, wat: &str, part: &'a str) -> Upload<'a> {
+    let content = parsed(attack, &format!("(module {wat})"));
+    (attack, plugin_with(MODULE, &content), part)
+}
+
+/// A valid plugin with another component in it.
+fn inner<'a>(attack: &'a str, wat: &str, part: &'a str) -> Upload<'a> {
+    let content = parsed(attack, &format!("(component {wat})"));
+    (attack, plugin_with(COMPONENT, &content), part)
+}
+
+/// A component that contains another one, which contains another one, this many in all.
+fn nested(levels: usize) -> Vec<u8> {
+    (0..levels).fold(EMPTY.to_vec(), |inner, _| with_section(&EMPTY, COMPONENT, &inner))
+}
+
+/// The components `$c0` to `$c29`, each with two instances of the one before.
+fn doubling() -> String {
+    let mut components = "(component $c0)".to_owned();
+    for level in 1..30 {
+        let inner = level - 1;
+        write!(
+            components,
+            "(component $c{level} (alias outer 1 $c{inner} (component $in)) (instance
+                (instantiate $in)) (instance (instantiate $in)))"
+        )
+        .unwrap();
+    }
+    components
+}
 
 #[tokio::test]
 async fn uploads_that_are_no_components_are_refused() {
     let valid = Guest::throttler().component();
     let code = compiled(valid.clone()).await.unwrap().code.to_vec();
     assert!(code.starts_with(b"\x7fELF"), "compiled code is an object file");
-    let after = |bytes: &[u8]| [&EMPTY[..], bytes].concat();
+    let after = |bytes: &[u8]| [&valid[..], bytes].concat();
     let none = "it is not WebAssembly";
     let malformed = "it is not a well-formed component";
-    let none_of_it = "it is not a plugin";
     let uploads = [
         ("code that this program compiled", code, none),
         ("a program", b"\x7fELF\x02\x01\x01\0".repeat(100), none),
@@ -41,20 +99,20 @@ async fn uploads_that_are_no_components_are_refused() {
         ("text of a component", b"(component)".to_vec(), none),
         ("zeros", vec![0; 1 << 20], none),
         ("the magic number alone", EMPTY[..4].to_vec(), none),
-        ("another version", b"\0asm\x0e\0\x01\0".to_vec(), ""),
-        ("another layer", b"\0asm\x0d\0\x02\0".to_vec(), ""),
-        ("no sections", EMPTY.to_vec(), none_of_it),
-        ("a section of no kind", after(b"\x7f\x01\0"), none_of_it),
+        ("another version", b"\0asm\x0e\0\x01\0".to_vec(), none),
+        ("another layer", b"\0asm\x0d\0\x02\0".to_vec(), none),
+        ("no sections", EMPTY.to_vec(), NO_ROLE),
+        ("a section of no kind", after(b"\x7f\x01\0"), "malformed section id: 127"),
         ("a section past the end", after(b"\0\x7f"), malformed),
         ("a section of 2^32 bytes", after(b"\x07\xff\xff\xff\xff\x0f"), malformed),
         ("a length that is too long", after(b"\x07\x80\x80\x80\x80\x80\0"), malformed),
-        ("2^32 types", after(b"\x07\x05\xff\xff\xff\xff\x0f"), none_of_it),
+        ("2^32 types", after(b"\x07\x05\xff\xff\xff\xff\x0f"), "types count exceeds limit"),
         ("2^32 imports", after(b"\x0a\x05\xff\xff\xff\xff\x0f"), malformed),
         ("a name of 2^32 bytes", after(b"\0\x05\xff\xff\xff\xff\x0f"), malformed),
         ("a name that is not UTF-8", after(b"\0\x03\x02\xff\xfe"), malformed),
         ("an empty section of types", after(b"\x07\0"), malformed),
-        ("bytes behind the end", [&valid[..], b"\xde\xad\xbe\xef"].concat(), malformed),
-        ("two components", [&valid[..], &valid[..]].concat(), malformed),
+        ("bytes behind the end", after(b"\xde\xad\xbe\xef"), malformed),
+        ("two components", after(&valid), malformed),
     ];
     all_are_refused(uploads.into()).await;
 }
@@ -75,41 +133,37 @@ async fn a_component_cut_off_anywhere_is_refused() {
 #[tokio::test]
 async fn imports_and_exports_of_other_worlds_are_refused() {
     let instance = "(component $c) (instance $i (instantiate $c))";
+    let import = |attack: &'static str, import: &str, part: &'static str| {
+        text(attack, &format!("(import {import}) {ROLE}"), part)
+    };
+    let foreign = "it imports what plugins are not given: ";
+    let wasi = "it imports WASI, which plugins are not given";
     all_are_refused(vec![
-        text(
-            "an environment",
-            r#"(import "wasi:cli/environment@0.2.0"
-            (instance))"#,
-            "wasi:cli/environment",
-        ),
-        text("sockets", r#"(import "wasi:sockets/tcp@0.2.0" (instance))"#, "wasi:sockets/tcp"),
-        text("a function of its own", r#"(import "env" (func))"#, "env"),
-        text("a component to link", r#"(import "lib" (component))"#, "lib"),
-        text("a module to link", r#"(import "lib" (core module))"#, "lib"),
-        text(
+        import("an environment", r#""wasi:cli/environment@0.2.0" (instance)"#, wasi),
+        import("sockets", r#""wasi:sockets/tcp@0.2.0" (instance)"#, wasi),
+        import("a function of its own", r#""env" (func)"#, foreign),
+        import("a component to link", r#""lib" (component)"#, foreign),
+        import("a module to link", r#""lib" (core module)"#, foreign),
+        import(
             "a component from an address",
-            r#"(import "url=<https://example.com/evil.wasm>" (component))"#,
-            "",
+            r#""url=<https://example.com/evil.wasm>" (component)"#,
+            foreign,
         ),
-        text("a component by its hash", r#"(import "integrity=<sha256-AAAA>" (component))"#, ""),
-        text(
+        import("a component by its hash", r#""integrity=<sha256-AAAA>" (component)"#, foreign),
+        import(
             "an older contract",
-            r#"(import "tidegate:plugin/state@0.1.0" (instance))"#,
+            r#""tidegate:plugin/state@0.1.0" (instance)"#,
             "it is built for version 0.1.0",
         ),
-        text(
+        import(
             "an unknown interface",
-            r#"(import "tidegate:plugin/files@0.2.0"
-            (instance))"#,
+            r#""tidegate:plugin/files@0.2.0" (instance)"#,
             "not in the contract",
         ),
         text(
             "the name of a role without version",
-            &format!(
-                r#"{instance}
-            (export "tidegate:plugin/throttle" (instance $i))"#
-            ),
-            "",
+            &format!(r#"{instance} (export "tidegate:plugin/throttle" (instance $i))"#),
+            "it exports tidegate:plugin/throttle: it is built for version",
         ),
         text(
             "a role as a function",
@@ -117,47 +171,84 @@ async fn imports_and_exports_of_other_worlds_are_refused() {
             (instantiate $m))
             (func $f (canon lift (core func $i "f")))
             (export "tidegate:plugin/throttle@0.2.0" (func $f))"#,
-            "",
+            "exports an interface of the contract without its functions",
         ),
         text(
             "another world",
-            &format!(
-                r#"{instance} (export "other:thing/api@1.0.0"
-            (instance $i))"#
-            ),
-            "it is not a plugin",
+            &format!(r#"{instance} (export "other:thing/api@1.0.0" (instance $i))"#),
+            NO_ROLE,
         ),
     ])
     .await;
 }
 
+/// Every part is from a message of the engine: the inspection before it refuses none of these.
 #[tokio::test]
 async fn proposals_beyond_the_engine_s_settings_are_refused() {
-    let module =
-        |attack: &'static str, wat: &str| text(attack, &format!("(core module {wat})"), "");
+    let asynchronous = "requires the component model async feature";
     all_are_refused(vec![
-        module("threads", "(memory 1 1 shared)"),
-        module("atomics", "(memory 1) (func (drop (i32.atomic.load (i32.const 0))))"),
-        module("64-bit memories", "(memory i64 1)"),
-        module("64-bit tables", "(table i64 1 funcref)"),
+        module("threads", "(memory 1 1 shared)", "threads must be enabled for shared memories"),
+        module(
+            "atomics",
+            "(memory 1) (func (drop (i32.atomic.load (i32.const 0))))",
+            "threads support is not enabled",
+        ),
+        module(
+            "shared globals",
+            "(global (shared i32) (i32.const 0))",
+            "require the shared-everything-threads proposal",
+        ),
+        module("64-bit memories", "(memory i64 1)", "memory64 must be enabled"),
+        module("64-bit tables", "(table i64 1 funcref)", "memory64 must be enabled"),
         module(
             "relaxed SIMD",
             "(func (param v128) (result v128) (i8x16.relaxed_swizzle
             (local.get 0) (local.get 0)))",
+            "relaxed SIMD support is not enabled",
         ),
         module(
             "wide arithmetic",
             "(func (param i64) (result i64 i64) (i64.add128 (local.get 0)
             (local.get 0) (local.get 0) (local.get 0)))",
+            "wide arithmetic support is not enabled",
         ),
-        module("small pages", "(memory 1 (pagesize 1))"),
+        module("small pages", "(memory 1 (pagesize 1))", "custom page sizes proposal must be"),
         module(
             "garbage collection",
             "(type $s (struct (field i32))) (func (drop
             (struct.new_default $s)))",
+            "gc types are disabled",
         ),
-        module("exceptions", "(tag $e) (func (throw $e))"),
-        module("continuations", "(type $f (func)) (type $c (cont $f)) (func (param (ref $c)))"),
+        module("references of the host", "(func (param externref))", "gc types are disallowed"),
+        module("exceptions", "(tag $e) (func (throw $e))", "exceptions proposal not enabled"),
+        module(
+            "older exceptions",
+            "(func try catch_all end)",
+            "legacy_exceptions feature required",
+        ),
+        module(
+            "continuations",
+            "(type $f (func)) (type $c (cont $f)) (func (param (ref $c)))",
+            "stack switching is disabled",
+        ),
+        inner("futures", "(type (future u8))", asynchronous),
+        inner("streams", "(type (stream u8))", asynchronous),
+        inner(
+            "threads of components",
+            "(core func (canon thread.index))",
+            "requires the component model threading feature",
+        ),
+        inner(
+            "contexts of errors",
+            "(type error-context)",
+            "requires the component model error-context feature",
+        ),
+        inner(
+            "lists of a fixed length",
+            "(type (list u8 4))",
+            "require the component model fixed-length lists feature",
+        ),
+        inner("maps", "(type (map u8 u8))", "require the component model map feature"),
     ])
     .await;
 }
@@ -185,6 +276,12 @@ async fn allowed_proposals_run_within_the_bounds() {
             "(func $two (result i32 i32) (i32.const 1) (i32.const 2))",
             "(call $two) (drop) (drop)",
         ),
+        (
+            "references to functions of a type",
+            "(type $seven (func (result i32))) (func $seven (type $seven) (i32.const 7))
+                (elem declare func $seven)",
+            "(drop (call_ref $seven (ref.func $seven)))",
+        ),
         ("constants that are computed", "(global i32 (i32.add (i32.const 1) (i32.const 2)))", ""),
     ] {
         let guest = Guest::throttler().items(items);
@@ -198,88 +295,100 @@ async fn allowed_proposals_run_within_the_bounds() {
 #[tokio::test]
 async fn numbers_of_parts_have_bounds() {
     let many = |part: &str, count: usize| part.repeat(count);
-    // Each component has the one before in its only section.
-    let mut nested = EMPTY.to_vec();
-    for _ in 0..2000 {
-        let mut section = vec![4];
-        let mut len = nested.len();
-        while len > 0x7f {
-            section.push(len as u8 | 0x80);
-            len >>= 7;
-        }
-        section.push(len as u8);
-        nested = [&EMPTY[..], &section, &nested].concat();
-    }
     let mut types = "(type $t0 (tuple u8 u8))".to_owned();
     for level in 1..40 {
         let inner = level - 1;
         write!(types, "(type $t{level} (tuple $t{inner} $t{inner}))").unwrap();
     }
-    let mut instances = "(component $c0)".to_owned();
-    for level in 1..30 {
-        let inner = level - 1;
-        write!(
-            instances,
-            "(component $c{level} (alias outer 1 $c{inner} (component $in)) (instance
-                (instantiate $in)) (instance (instantiate $in)))"
-        )
-        .unwrap();
-    }
-    let module = |wat: &str| format!("(core module {wat})");
+    let functions = "at most 30000 are taken";
+    let locals = "at most 1000 are taken";
     all_are_refused(vec![
-        text("200,000 functions", &module(&many("(func)", 200_000)), "at most 30000 are taken"),
-        text(
-            "30,001 functions in many modules",
-            &many(&module(&many("(func)", 3001)), 10),
-            "at most 30000 are taken",
+        module("200,000 functions", &many("(func)", 200_000), functions),
+        inner(
+            "30,010 functions in many modules",
+            &many(&format!("(core module {})", many("(func)", 3001)), 10),
+            functions,
         ),
-        text(
-            "50,000 locals",
-            &module(&format!("(func (local {}))", many("i64 ", 49_999))),
-            "at most 1000 are taken",
+        module("49,999 locals", &format!("(func (local {}))", many("i64 ", 49_999)), locals),
+        module("1001 locals", &format!("(func (local {}))", many("i64 ", 1001)), locals),
+        module(
+            "1001 parameters",
+            &format!("(func (param {}))", many("i64 ", 1001)),
+            "function params size is out of bounds",
         ),
-        text(
-            "1001 locals",
-            &module(&format!("(func (local {}))", many("i64 ", 1001))),
-            "at most 1000 are taken",
-        ),
-        text("1001 parameters", &module(&format!("(func (param {}))", many("i64 ", 1001))), ""),
-        text(
+        module(
             "1001 results",
-            &module(&format!("(type (func (result {})))", many("i64 ", 1001))),
-            "",
+            &format!("(type (func (result {})))", many("i64 ", 1001)),
+            "function returns size is out of bounds",
         ),
-        text("200 memories", &module(&many("(memory 1)", 200)), ""),
-        text("200 tables", &module(&many("(table 1 funcref)", 200)), ""),
-        text("a memory of 4 GiB and a page", &module("(memory 65537)"), ""),
-        text(
+        module("200 memories", &many("(memory 1)", 200), "memories count exceeds limit of 100"),
+        module("200 tables", &many("(table 1 funcref)", 200), "tables count exceeds limit of 100"),
+        module("a memory of 4 GiB and a page", "(memory 65537)", "memory size must be at most"),
+        module(
             "a function that is nested deeply",
-            &module(&format!("(func {}{})", many("block ", 300_000), many("end ", 300_000))),
+            &format!("(func {}{})", many("block ", 300_000), many("end ", 300_000)),
             "at most 524288",
         ),
-        ("components in components", nested, ""),
-        text("types that double", &types, ""),
-        text("instances that double", &instances, ""),
-        text(
-            "1000 instances",
-            &format!("{} {}", module("$m"), many("(core instance (instantiate $m))", 1001)),
-            "",
+        inner("types that double", &types, "effective type size exceeds the limit"),
+        inner(
+            "1001 instances",
+            &format!("(core module $m) {}", many("(core instance (instantiate $m))", 1001)),
+            "instances count exceeds limit of 1000",
         ),
-        text(
-            "100,000 exports of one type",
-            &format!(
-                "(type $t u8) {}",
-                (0..100_001).fold(String::new(), |mut all, n| {
-                    write!(all, "(export \"e{n}\" (type $t))").unwrap();
-                    all
-                })
-            ),
-            "",
+        inner(
+            "a name of 200,000 bytes",
+            &format!("(import \"{}\" (func))", many("a", 200_000)),
+            "string size out of bounds",
         ),
-        text("a name of 200,000 bytes", &format!("(import \"{}\" (func))", many("a", 200_000)), ""),
-        text("one name twice", r#"(type $t u8) (export "a" (type $t)) (export "A" (type $t))"#, ""),
+        inner(
+            "one name twice",
+            r#"(type $t u8) (export "a" (type $t)) (export "A" (type $t))"#,
+            "conflicts with previous name",
+        ),
     ])
     .await;
+}
+
+/// The size of the upload bounds these parts. The engine makes no code for a component that nothing
+/// instantiates, and all exports of a type refer to one definition.
+#[tokio::test]
+async fn parts_that_cost_the_compiler_little_are_accepted() {
+    let exports = (0..100_001).fold("(type $t u8)".to_owned(), |mut all, n| {
+        write!(all, "(export \"e{n}\" (type $t))").unwrap();
+        all
+    });
+    for (attack, content) in [
+        ("2000 components in components", nested(2000)),
+        ("unused components", parsed("unused", &format!("(component {})", doubling()))),
+        ("100,001 exports of one type", parsed("exports", &format!("(component {exports})"))),
+    ] {
+        let outcome = compiled(plugin_with(COMPONENT, &content)).await;
+        assert!(outcome.is_ok(), "{attack}: {:?}", outcome.err());
+    }
+}
+
+/// Small uploads for which the engine needs gigabytes. It has no bound for their parts: the memory
+/// of the compiler's process bounds them.
+#[tokio::test]
+async fn parts_that_grow_end_at_the_memory_of_the_compiler() {
+    let process = Process::new(
+        env!("CARGO_BIN_EXE_tidegate"),
+        ["compile-plugin", "--memory-bytes", "256000000"],
+    );
+    let compiler = Compiler::Process(process);
+    let instances = format!("{} (instance (instantiate $c29)) {ROLE}", doubling());
+    for (attack, wasm) in [
+        ("2^30 instances", parsed("instances", &format!("(component {instances})"))),
+        ("10,000 components in components", plugin_with(COMPONENT, &nested(10_000))),
+    ] {
+        let error =
+            new_host(&<_>::default()).compile(wasm.into(), &compiler).await.expect_err(attack);
+        let wanted = "takes more memory to compile than it is given";
+        assert_eq!(error.to_string(), wanted, "{attack}");
+    }
+    // A plugin without them has enough memory.
+    let valid = Guest::throttler().component();
+    new_host(&<_>::default()).compile(valid.into(), &compiler).await.unwrap();
 }
 
 #[tokio::test]
