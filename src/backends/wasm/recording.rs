@@ -17,7 +17,7 @@ use std::{
 use super::{diagnostics::LogLevel, record};
 use tidegate_core::{
     job::{PluginName, QueueName},
-    port::policy::{Answer, Call, Fault, RunningSet, Usage},
+    port::policy::{Answer, Call, Decision, Fault, PolicyState, RetryAnswer, RunningSet, Usage},
     queue::{plugin::Role, plugin_calls::CallRecording},
     time::Timestamp,
 };
@@ -163,6 +163,15 @@ struct OfPlugin {
     matches: u32,
 }
 
+impl OfPlugin {
+    /// Drops the oldest of the latest calls, and returns its estimated bytes.
+    fn drop_oldest(&mut self) -> usize {
+        let bytes = self.latest.pop_front().map_or(0, |(bytes, _)| bytes);
+        self.bytes -= bytes;
+        bytes
+    }
+}
+
 /// The recorded calls of a process.
 #[derive(Debug, Default)]
 pub(super) struct Recordings {
@@ -181,23 +190,21 @@ impl Recordings {
         self.number
     }
 
-    /// Adds a call to the latest ones. The plugin's oldest ones make room for it.
+    /// Adds a call to the latest ones. The plugin's oldest ones make room for it, and for the bound
+    /// of all plugins the oldest ones of the plugin with most bytes.
     pub(super) fn add_latest(&mut self, plugin: &PluginName, call: Arc<RecordedCall<Call>>) {
         let of = self.plugins.entry(plugin.clone()).or_default();
-        let bytes = estimated_bytes(&call.call);
+        let bytes = estimated_bytes(&call);
         of.latest.push_back((bytes, call));
         of.bytes += bytes;
         self.latest_bytes += bytes;
-        let is_over = |of: &OfPlugin, all: usize| {
-            of.latest.len() > MAX_LATEST_CALLS
-                || of.bytes > MAX_LATEST_BYTES
-                || all > MAX_ALL_LATEST_BYTES
-        };
-        while is_over(of, self.latest_bytes)
-            && let Some((bytes, _)) = of.latest.pop_front()
+        while of.latest.len() > MAX_LATEST_CALLS || of.bytes > MAX_LATEST_BYTES {
+            self.latest_bytes -= of.drop_oldest();
+        }
+        while self.latest_bytes > MAX_ALL_LATEST_BYTES
+            && let Some(largest) = self.plugins.values_mut().max_by_key(|of| of.bytes)
         {
-            of.bytes -= bytes;
-            self.latest_bytes -= bytes;
+            self.latest_bytes -= largest.drop_oldest();
         }
     }
 
@@ -268,10 +275,42 @@ impl Recordings {
     }
 }
 
-/// About how many bytes of memory a call holds. Parts that it shares with others count too.
-fn estimated_bytes(call: &Call) -> usize {
+/// About how many bytes of memory a recorded call holds. Parts that it shares with others count
+/// too.
+fn estimated_bytes(recorded: &RecordedCall<Call>) -> usize {
+    let log: usize = recorded.log.iter().map(|(_, text)| text.len()).sum();
+    let answer = match &recorded.answer {
+        Ok(answer) => bytes_of_answer(answer),
+        Err(fault) => fault.message.len(),
+    };
+    log + answer + bytes_of_call(&recorded.call)
+}
+
+fn bytes_of_answer(answer: &Answer) -> usize {
+    const DECISION_BYTES: usize = 64;
+    let (new, rest) = match answer {
+        Answer::Throttle(answer) => {
+            let decisions = answer.decisions.iter();
+            let bytes = |decision: &Decision| {
+                DECISION_BYTES + decision.reason.as_deref().map_or(0, str::len)
+            };
+            (&answer.state, decisions.map(bytes).sum())
+        }
+        Answer::Retry(output) => {
+            let text = match &output.answer {
+                RetryAnswer::Retry(plan) => plan.data.as_ref(),
+                RetryAnswer::GiveUp(message) => message.as_ref(),
+            };
+            (&output.state, DECISION_BYTES + text.map_or(0, String::len))
+        }
+    };
+    rest + new.as_ref().map_or(0, PolicyState::bytes)
+}
+
+fn bytes_of_call(call: &Call) -> usize {
     const JOB_BYTES: usize = 1024;
     const GRANT_BYTES: usize = 256;
+    const GROUP_BYTES: usize = 64;
     let grants = |running: &RunningSet| {
         let batches = running.batches.iter().map(|(batch, _)| batch.grants.len());
         batches.sum::<usize>() + running.admitted.len()
@@ -283,7 +322,9 @@ fn estimated_bytes(call: &Call) -> usize {
                 let details = ended.details.as_ref().map_or(0, String::len);
                 GRANT_BYTES + details + ended.message.as_ref().map_or(0, String::len)
             });
+            let groups = call.waiting.groups.values().flat_map(|groups| groups.keys());
             data + ended.sum::<usize>()
+                + groups.map(|value| value.len() + GROUP_BYTES).sum::<usize>()
                 + call.candidates.len() * JOB_BYTES
                 + grants(&call.running) * GRANT_BYTES
                 + call.state.bytes()
@@ -291,7 +332,8 @@ fn estimated_bytes(call: &Call) -> usize {
         }
         Call::Retry(call) => {
             let history = call.job.life.history.len() * JOB_BYTES;
-            JOB_BYTES + history + call.data.as_ref().map_or(0, String::len) + call.config.len()
+            let data = call.data.as_ref().map_or(0, String::len);
+            JOB_BYTES + history + data + call.state.bytes() + call.config.len()
         }
     }
 }
@@ -352,11 +394,38 @@ mod tests {
             (0..3).for_each(|number| add(&mut recordings, &format!("p{plugin}"), number, 1 << 20));
         }
         assert!(recordings.latest_bytes <= MAX_ALL_LATEST_BYTES);
-        assert_eq!(numbers(&recordings, "a").len(), 20, "others lose none of theirs");
+        assert_eq!(numbers(&recordings, "a").len(), 20, "small ones lose none of theirs");
+        add(&mut recordings, "new", 1, 1 << 20);
+        assert_eq!(numbers(&recordings, "new"), [1], "a larger plugin makes room");
+        assert!(recordings.latest_bytes <= MAX_ALL_LATEST_BYTES);
         recordings.forget(&name("b"));
         let sum: usize = recordings.plugins.values().map(|of| of.bytes).sum();
         assert_eq!(recordings.latest_bytes, sum);
         assert!(numbers(&recordings, "b").is_empty());
+    }
+
+    #[test]
+    fn states_waiting_groups_answers_and_log_count_as_bytes() {
+        let text = "x".repeat(10_000);
+        let call = |json: serde_json::Value| record::from_json(&json.to_string()).expect("a call");
+        let bytes = |call: Call| estimated_bytes(&recorded(1, call));
+        let retry = call(serde_json::json!({"retry": {
+            "failed": {"id": "a"}, "last": {}, "state": {"k": text},
+        }}));
+        assert!(bytes(retry) >= 10_000);
+        let groups: std::collections::BTreeMap<String, serde_json::Value> =
+            (0..100).map(|n| (format!("value-{n}"), serde_json::json!({"count": 1}))).collect();
+        let waiting = call(serde_json::json!({"throttle": {
+            "waiting": {"groups": {"tenant": groups}},
+        }}));
+        assert!(bytes(waiting) >= 100 * (64 + 7));
+        let small = || recorded(1, a_call(1));
+        let logged = RecordedCall { log: vec![(LogLevel::Info, text.clone())], ..small() };
+        assert!(estimated_bytes(&logged) >= 10_000);
+        let state = Some(PolicyState::from([("k", text.as_str())]));
+        let answer = ThrottleAnswer { decisions: Vec::new(), more: false, state };
+        let answered = RecordedCall { answer: Ok(Answer::Throttle(answer)), ..small() };
+        assert!(estimated_bytes(&answered) >= 10_000);
     }
 
     #[test]

@@ -19,7 +19,7 @@ const THROTTLER: [(usize, usize); 6] =
 /// Groups of what waits, by each attribute: as many as a queue has at most.
 const WAITING_GROUPS: usize = 1000;
 /// Earlier failures of each size.
-const RETRY: [usize; 3] = [0, 10, 50];
+const EARLIER_FAILURES: [usize; 3] = [0, 10, 50];
 
 /// The options of `tidegate plugin bench`.
 #[derive(Debug, clap::Args)]
@@ -91,7 +91,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
                 }
             }
             Role::Retry => {
-                for earlier in RETRY {
+                for earlier in EARLIER_FAILURES {
                     let row =
                         measured(&plugin, &retry(&config, &args.attribute, earlier), args.calls)
                             .await?;
@@ -284,7 +284,7 @@ mod tests {
             assert!(case.call().is_ok());
             assert_eq!(case.candidates(), candidates);
         }
-        for earlier in RETRY {
+        for earlier in EARLIER_FAILURES {
             let case = Case::read(&retry(&json!({}), &[], earlier).to_string()).unwrap().remove(0);
             case.call().unwrap();
         }

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use tidegate_api::{AnyValue, CallFault, PluginView, RecordedCallView, RecordedCalls};
-use tidegate_core::time::Seconds;
+use tidegate_core::{queue::plugin_calls::RedactedPart, time::Seconds};
 
 use super::{Named, faults::word};
 use crate::cli::{
@@ -21,7 +21,7 @@ use crate::cli::{
 #[command(
     after_help = "The server keeps the latest 20 calls of each plugin in memory. For a week it stores \
     the latest 50 that failed, the latest 100 that --filter selects, and on AWS one a minute, with \
-    what the plugin logged in each. The setting `plugin_calls` of a queue says what they lack.\n\n\
+    what the plugin logged in each. The setting `plugin_calls` of a queue lists what they lack.\n\n\
     A filter is KEY=VALUE: queue, type, job, attribute.NAME, action (run, hold, reschedule, drop, \
     retry, give_up) or reason (a part of it). A call is stored if one of its jobs meets all of them. \
     `--filter all` selects every call. At most 60 a minute are stored.\n\n\
@@ -251,12 +251,32 @@ pub(super) async fn whole(
     Ok(calls)
 }
 
-/// The case of a recorded call, which expects the recorded answer; none if its input was not kept.
+/// Whether `call` of a recorded call has all inputs that decide its answer: nothing was too large,
+/// and the queue redacted neither data nor state nor failures.
+fn has_all_inputs(recorded: &RecordedCallView, call: &Value) -> bool {
+    let inside = call.get("throttle").or(call.get("retry"));
+    let is_left_out = |field: &str| {
+        let left_out = inside.and_then(|inside| inside.get(field));
+        left_out.is_some_and(|left_out| !left_out.is_null())
+    };
+    let is_input = |part: &RedactedPart| {
+        matches!(part, RedactedPart::Data | RedactedPart::State | RedactedPart::Failures)
+    };
+    !(recorded.redacted.iter().any(is_input)
+        || is_left_out("data-left-out")
+        || is_left_out("texts-left-out"))
+}
+
+/// The case of a recorded call, and whether it has all inputs; none if its input was not kept. A
+/// case with all inputs expects the recorded answer. Others expect nothing.
 ///
 /// # Errors
 ///
 /// The call is none of a plugin.
-pub(super) fn case(name: &str, recorded: &RecordedCallView) -> anyhow::Result<Option<Value>> {
+pub(super) fn case(
+    name: &str,
+    recorded: &RecordedCallView,
+) -> anyhow::Result<Option<(Value, bool)>> {
     let json = |value: Option<&AnyValue>| -> anyhow::Result<Option<Value>> {
         let text = value.and_then(AnyValue::json);
         Ok(text.map(serde_json::from_str).transpose()?)
@@ -269,10 +289,15 @@ pub(super) fn case(name: &str, recorded: &RecordedCallView) -> anyhow::Result<Op
         title = format!("{title} (redacted: {})", parts.join(", "));
     }
     let mut case = crate::plugin_testing::recorded(&title, &call).map_err(anyhow::Error::msg)?;
-    if let Some(answer) = json(recorded.answer.as_ref())? {
-        case["expect"] = answer;
+    let is_whole = has_all_inputs(recorded, &call);
+    let answer = json(recorded.answer.as_ref())?.filter(|_| is_whole);
+    if let Some(fields) = case.as_object_mut() {
+        match answer {
+            Some(answer) => fields.insert("expect".to_owned(), answer),
+            None => fields.remove("expect"),
+        };
     }
-    Ok(Some(case))
+    Ok(Some((case, is_whole)))
 }
 
 /// Writes a case for each call that has its input, and returns their number.
@@ -282,7 +307,7 @@ async fn save(dir: &Path, name: &str, calls: &[RecordedCallView]) -> anyhow::Res
         .with_context(|| format!("{} cannot be created", dir.display()))?;
     let mut saved = 0;
     for call in calls {
-        let Some(case) = case(name, call)? else { continue };
+        let Some((case, _)) = case(name, call)? else { continue };
         let file = dir.join(file_name(call, &case));
         tokio::fs::write(&file, format!("{case:#}\n"))
             .await
@@ -315,7 +340,7 @@ pub(super) mod tests {
         json!({
             "id": id, "reason": if fault.is_null() { "latest" } else { "fault" },
             "at": "2026-01-01T00:00:00.125Z", "version": 3, "shadow": false, "role": "throttler",
-            "queue": "mail", "decided": {"hold": 1}, "fault": fault, "redacted": ["data"],
+            "queue": "mail", "decided": {"hold": 1}, "fault": fault, "redacted": ["texts"],
             "log": [{"level": "info", "message": "hello"}],
             "usage": {"fuel": 1, "took_seconds": 0.1, "memory_bytes": 1, "host_calls": 0},
             "answer": answer, "call": call,
@@ -358,13 +383,36 @@ pub(super) mod tests {
         };
         let [failed, held] = [read(&files[0]), read(&files[1])];
         assert!(failed.name.contains("version 3 of share: trapped: no"), "{}", failed.name);
-        assert!(held.name.ends_with("1 hold (redacted: data)"), "{}", held.name);
-        assert!(held.call().is_ok() && held.expect.decides());
+        assert!(held.name.ends_with("1 hold (redacted: texts)"), "{}", held.name);
+        assert!(held.call().is_ok() && !held.expect.is_empty() && failed.expect.is_empty());
 
         let args = ["plugin", "record", "share", "--only", "fault", "--json"];
         let (_, out) = server.run(&args).await;
         let printed: Value = serde_json::from_str(&out).unwrap();
         assert_eq!(printed["calls"].as_array().unwrap().len(), 1, "{out}");
+    }
+
+    #[test]
+    fn a_case_without_all_inputs_expects_nothing() {
+        let answer = json!({"decisions": [{"action": "hold"}]});
+        let whole = recorded("latest-1-1", &answer, &Value::Null);
+        let read = |call: &Value| {
+            let view = serde_json::from_value(call.clone()).unwrap();
+            let (case, is_whole) = case("share", &view).unwrap().unwrap();
+            assert_eq!(case.get("expect").is_some(), is_whole);
+            is_whole
+        };
+        assert!(read(&whole));
+        for part in ["data", "state", "failures"] {
+            let mut lacks = whole.clone();
+            lacks["redacted"] = json!(["texts", part]);
+            assert!(!read(&lacks), "{part}");
+        }
+        for (field, value) in [("data-left-out", json!({"a": 9})), ("texts-left-out", json!(1))] {
+            let mut lacks = whole.clone();
+            lacks["call"]["throttle"][field] = value;
+            assert!(!read(&lacks), "{field}");
+        }
     }
 
     #[tokio::test]

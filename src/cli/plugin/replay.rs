@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::json;
-use tidegate_api::PluginView;
+use tidegate_api::{CallFault, PluginView};
 
 use super::{local, record, test};
 use crate::cli::{Context, ExitCode, UsageError, client::Client};
@@ -18,8 +18,9 @@ use tidegate_core::job::PluginName;
     after_help = "The name of a plugin means its live version on the server, and the recorded calls of \
     that plugin. A file is a component on this machine; its calls are those of the plugin of its name, \
     or of --of, or the saved ones of the given folders.\n\n\
-    A call that failed when it was recorded is the same if it fails again; a repaired plugin answers \
-    it. Exit code 1: an answer differs, or a call fails.\n\n\
+    A call that failed when it was recorded is the same if it fails again in the same way; a \
+    repaired plugin answers it. A call is incomplete if its record lacks an input or the answer; \
+    it is not compared. Exit code 1: an answer differs, or a call fails.\n\n\
     Examples:\n  \
     tidegate plugin replay region-share\n  \
     tidegate plugin replay region-share.wasm                   the calls of region-share\n  \
@@ -51,15 +52,17 @@ struct Recorded {
     /// The file, or the id on the server.
     place: String,
     case: Case,
-    /// The kind and the message of the fault when it was recorded.
-    fault: Option<String>,
+    /// Whether the record has all that a comparison needs.
+    is_whole: bool,
+    /// The fault when it was recorded.
+    fault: Option<CallFault>,
 }
 
 /// How a repeated call compares with its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Comparison {
-    /// The answer is the same.
+    /// The answer is the same, or it fails as when it was recorded.
     Same,
     /// The answer differs.
     Different,
@@ -67,6 +70,8 @@ enum Comparison {
     Fails,
     /// It failed when it was recorded, and has an answer now.
     Repaired,
+    /// Its record lacks an input or the answer.
+    Incomplete,
 }
 
 impl Comparison {
@@ -76,6 +81,7 @@ impl Comparison {
             Self::Different => "DIFFERENT",
             Self::Fails => "FAILS",
             Self::Repaired => "repaired",
+            Self::Incomplete => "incomplete",
         }
     }
 }
@@ -109,7 +115,11 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         fetched(&of, args.which, ctx).await?
     } else {
         let cases = test::read(&args.saved).await?.into_iter();
-        cases.map(|(place, case)| Recorded { place, case, fault: None }).collect()
+        let saved = |(place, case): (String, Case)| {
+            let is_whole = !case.expect.is_empty();
+            Recorded { place, case, is_whole, fault: None }
+        };
+        cases.map(saved).collect()
     };
     let plugin = match plugin {
         Some(plugin) => plugin,
@@ -147,15 +157,21 @@ async fn fetched(name: &str, which: record::Which, ctx: &Context) -> anyhow::Res
     let listed = record::list(name, which, &client).await?;
     let mut calls = Vec::with_capacity(listed.len());
     for view in record::whole(name, listed, &client, ctx).await? {
-        let Some(case) = record::case(name, &view)? else { continue };
-        let case = Case::read(&case.to_string()).map_err(anyhow::Error::msg)?;
-        let fault = view.fault.map(|fault| format!("{}: {}", fault.kind, fault.message));
-        let case = case.into_iter().map(|case| Recorded {
-            place: view.id.clone(),
-            case,
-            fault: fault.clone(),
-        });
-        calls.extend(case);
+        let read = match record::case(name, &view) {
+            Ok(None) => continue,
+            Ok(Some((case, is_whole))) => Case::read(&case.to_string())
+                .map(|cases| (cases, is_whole && (view.answer.is_some() || view.fault.is_some()))),
+            Err(error) => Err(error.to_string()),
+        };
+        match read {
+            Ok((cases, is_whole)) => calls.extend(cases.into_iter().map(|case| Recorded {
+                place: view.id.clone(),
+                case,
+                is_whole,
+                fault: view.fault.clone(),
+            })),
+            Err(error) => ctx.note(format_args!("{} cannot be repeated: {error}", view.id)),
+        }
     }
     Ok(calls)
 }
@@ -179,16 +195,14 @@ async fn live(
 }
 
 /// Makes the call again, and compares it with its record.
-async fn repeat(plugin: &Component, Recorded { place, case, fault }: Recorded) -> Repeated {
-    let (comparison, differences) = compare(plugin, &case, fault).await;
+async fn repeat(plugin: &Component, recorded: Recorded) -> Repeated {
+    let (comparison, differences) = compare(plugin, &recorded).await;
+    let Recorded { place, case, .. } = recorded;
     Repeated { call: place, name: case.name, comparison, differences, log: plugin.take_log() }
 }
 
-async fn compare(
-    plugin: &Component,
-    case: &Case,
-    fault: Option<String>,
-) -> (Comparison, Vec<String>) {
+async fn compare(plugin: &Component, recorded: &Recorded) -> (Comparison, Vec<String>) {
+    let Recorded { case, is_whole, fault, .. } = recorded;
     if !plugin.roles().any(|(role, _)| role == case.role) {
         let role = local::word(case.role);
         return (Comparison::Fails, vec![format!("the plugin is no {role}")]);
@@ -198,32 +212,50 @@ async fn compare(
         Err(error) => return (Comparison::Fails, vec![error]),
     };
     let answer = plugin.call(&call).await;
-    match (&answer, fault) {
-        (Err(now), before) => {
-            let before = before.map(|before| format!("recorded: {before}"));
-            let now = format!("it failed ({}): {now}", now.kind.as_str());
-            (Comparison::Fails, std::iter::once(now).chain(before).collect())
-        }
-        (Ok(_), Some(before)) => (Comparison::Repaired, vec![format!("recorded: {before}")]),
-        (Ok(_), None) => {
-            let differences = case.expect.of(case, &call, &answer);
-            let comparison =
-                if differences.is_empty() { Comparison::Same } else { Comparison::Different };
-            (comparison, differences)
-        }
+    let now = answer.as_ref().err();
+    if let (Some(now), Some(before)) = (now, fault)
+        && now.kind.as_str() == before.kind
+    {
+        return (Comparison::Same, Vec::new());
     }
+    let failed = now.map(|now| format!("it failed ({}): {now}", now.kind.as_str()));
+    let before =
+        fault.as_ref().map(|before| format!("recorded: {}: {}", before.kind, before.message));
+    if !is_whole {
+        let why = "not compared: the record lacks an input or the answer".to_owned();
+        return (
+            Comparison::Incomplete,
+            [Some(why), failed, before].into_iter().flatten().collect(),
+        );
+    }
+    if before.is_some() {
+        let comparison = if failed.is_some() { Comparison::Fails } else { Comparison::Repaired };
+        return (comparison, failed.into_iter().chain(before).collect());
+    }
+    let differences = case.expect.of(case, &call, &answer);
+    let comparison = match (differences.is_empty(), failed.is_some()) {
+        (true, _) => Comparison::Same,
+        (false, true) => Comparison::Fails,
+        (false, false) => Comparison::Different,
+    };
+    (comparison, differences)
 }
 
 /// Prints the calls that are not the same, and the counts.
 fn print(repeated: &[Repeated], log: bool, ctx: &Context) -> anyhow::Result<ExitCode> {
     let count = |of: Comparison| repeated.iter().filter(|call| call.comparison == of).count();
-    let [same, different, fails, repaired] =
-        [Comparison::Same, Comparison::Different, Comparison::Fails, Comparison::Repaired]
-            .map(count);
+    let [same, different, fails, repaired, incomplete] = [
+        Comparison::Same,
+        Comparison::Different,
+        Comparison::Fails,
+        Comparison::Repaired,
+        Comparison::Incomplete,
+    ]
+    .map(count);
     if ctx.json() {
         ctx.print(json!({
             "same": same, "different": different, "fails": fails, "repaired": repaired,
-            "calls": repeated,
+            "incomplete": incomplete, "calls": repeated,
         }))?;
     } else {
         for call in repeated {
@@ -241,7 +273,8 @@ fn print(repeated: &[Repeated], log: bool, ctx: &Context) -> anyhow::Result<Exit
             }
         }
         ctx.print(format_args!(
-            "{} calls: {same} same, {different} different, {fails} failed, {repaired} repaired",
+            "{} calls: {same} same, {different} different, {fails} failed, {repaired} repaired, \
+             {incomplete} incomplete",
             repeated.len()
         ))?;
     }
@@ -291,7 +324,10 @@ mod tests {
         assert!(out.contains("DIFFERENT latest-1-2: "), "{out}");
         assert!(out.contains("decision 1 is run; expected hold"), "{out}");
         assert!(out.contains("repaired fault-000-1-3: ") && out.contains("recorded: trapped: no"));
-        assert!(out.ends_with("3 calls: 1 same, 1 different, 0 failed, 1 repaired\n"), "{out}");
+        assert!(
+            out.ends_with("3 calls: 1 same, 1 different, 0 failed, 1 repaired, 0 incomplete\n"),
+            "{out}"
+        );
         let args = ["plugin", "replay", SHARE, "--of", "other", "--only", "fault", "--json"];
         let (code, out) = server.run(&args).await;
         let printed: Value = serde_json::from_str(&out).unwrap();
@@ -315,6 +351,50 @@ mod tests {
         assert_eq!(code, ExitCode::Refused);
         assert!(out.contains("1 decisions; expected 0"), "{out}");
         assert_eq!(server.seen().len(), sent);
+    }
+
+    /// The outcome of a replay of these recorded calls with the shipped plugin.
+    async fn replayed(calls: Vec<Value>) -> (ExitCode, Value) {
+        let server = FakeServer::answering(move |seen| {
+            let id = seen.path.rsplit('/').next().unwrap();
+            match calls.iter().find(|call| call["id"] == id) {
+                Some(call) => (200, call.clone()),
+                None => (200, json!({ "calls": calls })),
+            }
+        })
+        .await;
+        let (code, out) = server.run(&["plugin", "replay", SHARE, "--json"]).await;
+        (code, serde_json::from_str(&out).unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_call_that_fails_as_it_was_recorded_is_the_same() {
+        let fails = |id: &str, kind: &str| {
+            let fault = json!({"kind": kind, "message": "no"});
+            let mut call = call_of_share(id, &Value::Null, &fault);
+            // The plugin cannot read its configuration.
+            call["call"]["throttle"]["context"]["config"] = json!({"attribute": 1});
+            call
+        };
+        let (code, out) = replayed(vec![fails("fault-000-1-1", "rejected")]).await;
+        assert_eq!((code, &out["same"]), (ExitCode::Ok, &json!(1)), "{out}");
+        let (code, out) = replayed(vec![fails("fault-000-1-1", "timeout")]).await;
+        assert_eq!((code, &out["fails"]), (ExitCode::Refused, &json!(1)), "{out}");
+        assert_eq!(out["calls"][0]["differences"][1], "recorded: timeout: no");
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_compared_or_read_does_not_fail() {
+        let hold = json!({"decisions": [{"action": "hold"}]});
+        let mut lacking = call_of_share("latest-1-1", &hold, &Value::Null);
+        lacking["redacted"] = json!(["state"]);
+        let mut unanswered = call_of_share("latest-1-2", &Value::Null, &Value::Null);
+        unanswered["redacted"] = json!([]);
+        let mut unreadable = call_of_share("latest-1-3", &hold, &Value::Null);
+        unreadable["call"] = json!({"throttle": {"candidates": 7, "round": {"room": "x"}}});
+        let (code, out) = replayed(vec![lacking, unanswered, unreadable]).await;
+        assert_eq!((code, &out["incomplete"]), (ExitCode::Ok, &json!(2)), "{out}");
+        assert_eq!(out["calls"].as_array().unwrap().len(), 2, "{out}");
     }
 
     #[test]

@@ -24,8 +24,8 @@ pub struct PluginCalls {
     /// minute (default true). Without it, recorded calls are in the memory of the server alone.
     #[serde(deserialize_with = "or_true")]
     pub store: bool,
-    /// What recorded calls lack (default: nothing): `data` of jobs; the throttler's `state`;
-    /// messages and details of `failures`; the `texts` of the plugin, which are its log, its
+    /// What recorded calls lack (default: nothing): `data` of jobs; the plugin's `state`, in either
+    /// role; messages and details of `failures`; the `texts` of the plugin, which are its log, its
     /// reasons and the messages of its faults; all `attributes`, or one as `attributes.NAME`. At
     /// most 32.
     #[serde(deserialize_with = "crate::strict::or_default")]
@@ -50,7 +50,7 @@ fn or_true<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D:
 pub enum RedactedPart {
     /// The data of jobs.
     Data,
-    /// The state of the throttler.
+    /// The state of the throttler, or of the retry strategy.
     State,
     /// The messages and details of failed attempts.
     Failures,

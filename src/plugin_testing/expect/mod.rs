@@ -84,6 +84,21 @@ fn present<'de, D: serde::Deserializer<'de>>(
 }
 
 impl Expect {
+    /// Whether nothing is compared, as in a recorded call whose inputs were not all kept.
+    pub fn is_empty(&self) -> bool {
+        let Self { decisions, runs, more, state, state_expires, problems, error, retry, give_up } =
+            self;
+        decisions.is_none()
+            && runs.is_none()
+            && more.is_none()
+            && state.is_none()
+            && state_expires.is_none()
+            && problems.is_empty()
+            && error.is_none()
+            && retry.is_none()
+            && give_up.is_none()
+    }
+
     /// Whether the call must be made. False if the case expects problems of the configuration
     /// alone.
     pub fn decides(&self) -> bool {

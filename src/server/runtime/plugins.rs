@@ -160,6 +160,7 @@ impl Server {
     /// 404; 409 `plugin_in_use`.
     pub async fn delete_plugin(&self, name: &PluginName) -> Result<(), Error> {
         self.inner.engine.delete_plugin(name).await?;
+        self.inner.end_recording_rules_of(name).await;
         if let Some(hosted) = &self.inner.hosted {
             hosted.host.forget(name);
         }

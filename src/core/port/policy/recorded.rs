@@ -70,10 +70,9 @@ impl CallFilter {
     }
 
     fn meets(&self, job: &Job, (action, reason): (DecidedAction, Option<&str>)) -> bool {
-        let has = |(name, wanted): (&String, &String)| match job.spec.attributes.get(name) {
-            Some(Value::Text(text)) => text == wanted,
-            Some(Value::Number(number)) => number.to_string() == *wanted,
-            None => false,
+        let has = |(name, wanted): (&String, &String)| {
+            let value = job.spec.attributes.get(name);
+            value.is_some_and(|value| value.is_found_by(&Value::Text(wanted.clone())))
         };
         self.action.is_none_or(|wanted| wanted == action)
             && self.job_type.as_ref().is_none_or(|wanted| *wanted == job.spec.job_type)
@@ -83,5 +82,37 @@ impl CallFilter {
                 .reason
                 .as_ref()
                 .is_none_or(|part| reason.is_some_and(|reason| reason.contains(part.as_str())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{
+        job::{Body, JobOptions, Lifecycle, Payload, lifecycle::Waiting, type_config::TypeConfig},
+        time::Timestamp,
+    };
+
+    #[test]
+    fn a_filter_finds_an_attribute_by_any_text_of_its_number() {
+        let attributes = serde_json::from_str(r#"{"size": 5.0, "tenant": "5.0"}"#).unwrap();
+        let options = JobOptions { attributes, ..JobOptions::default() };
+        let (job_type, created_at) = ("t".parse().unwrap(), Timestamp::EPOCH);
+        let job = Job {
+            id: "a".parse().unwrap(),
+            spec: Arc::new(options.resolve(&job_type, &TypeConfig::default(), created_at)),
+            data: Body::Inline(Payload::null()),
+            life: Lifecycle::new(created_at, Waiting::Due),
+        };
+        let meets = |name: &str, wanted: &str| {
+            let attributes = [(name.to_owned(), wanted.to_owned())].into();
+            let filter = CallFilter { attributes, ..CallFilter::default() };
+            filter.meets(&job, (DecidedAction::Run, None))
+        };
+        assert!(meets("size", "5") && meets("size", "5.0"));
+        assert!(!meets("size", "6") && !meets("other", "5"));
+        assert!(meets("tenant", "5.0") && !meets("tenant", "5"), "a text is no number");
     }
 }

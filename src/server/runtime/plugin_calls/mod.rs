@@ -5,8 +5,8 @@
 //!       └──calls to store──▶ redact ──▶ records of the store ─────────▶ API
 //! ```
 //!
-//! The queue of a call says what its records lack. That is removed before a record is stored, and
-//! from records in memory before they are shown.
+//! The queue of a call defines what its records lack. That is removed before a record is stored,
+//! and from records in memory before they are shown.
 
 mod redact;
 mod stored;
@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tidegate_api::UsageView;
 
+use self::redact::Bodies;
 use super::{Inner, Server};
 use tidegate_backends::wasm::{
     record,
@@ -37,7 +38,7 @@ use tidegate_core::{
     },
     time::Timestamp,
 };
-use tidegate_engine::{Catalog, Error};
+use tidegate_engine::{Catalog, Error, config::configure::DEFAULT_QUEUE};
 
 /// How often a serverless deployment stores a call of each plugin and process.
 const SAMPLE_INTERVAL: Duration = Duration::from_mins(1);
@@ -76,18 +77,20 @@ pub struct ShownCall {
 }
 
 impl ShownCall {
-    /// `recorded` without the parts that `queue` redacts.
+    /// `recorded` without the parts that `queue` redacts. With [`Bodies::Dropped`], `call` is
+    /// needed only if the queue redacts a part.
     fn new<C>(
         recorded: &RecordedCall<C>,
         call: Option<&str>,
         reason: Reason,
         queue: &PluginCalls,
+        bodies: Bodies,
     ) -> Self {
         let answer = recorded.answer.as_ref().ok();
         let fault = recorded.answer.as_ref().err();
         let log = recorded.log.iter();
         let mut shown = Self {
-            id: format!("{}-{}", reason.as_str(), key(recorded.at, recorded.number)),
+            id: id_in_memory(recorded, reason),
             reason: reason.as_str().to_owned(),
             at: recorded.at,
             version: recorded.version,
@@ -102,14 +105,19 @@ impl ShownCall {
             answer: answer.and_then(|answer| raw(record::answer_to_json(answer))),
             call: call.and_then(|call| raw(call.to_owned())),
         };
-        redact::redact(&mut shown);
+        redact::redact(&mut shown, bodies);
         shown
     }
 
-    /// A failed call of this process, without the parts that its queue redacts.
+    /// A failed call of this process, without the parts that its queue redacts, and without its
+    /// input.
     pub fn of_fault(failed: &RecordedCall, catalog: &Catalog) -> Self {
+        Self::of_failed(failed, catalog, Bodies::Dropped)
+    }
+
+    fn of_failed(failed: &RecordedCall, catalog: &Catalog, bodies: Bodies) -> Self {
         let queue = recording_of(catalog, &failed.queue);
-        Self::new(failed, failed.call.as_deref(), Reason::Fault, &queue)
+        Self::new(failed, failed.call.as_deref(), Reason::Fault, &queue, bodies)
     }
 
     /// The part of the id that the records of one call share.
@@ -132,6 +140,11 @@ fn key(at: Timestamp, number: u64) -> String {
     format!("{:x}-{number:x}", at.millis().max(0))
 }
 
+/// The id of a call in the memory of this process.
+fn id_in_memory<C>(recorded: &RecordedCall<C>, reason: Reason) -> String {
+    format!("{}-{}", reason.as_str(), key(recorded.at, recorded.number))
+}
+
 /// What a server knows of the recorded calls.
 #[derive(Default)]
 pub(super) struct RecordedCalls {
@@ -145,10 +158,24 @@ fn no_call(id: &str) -> Error {
     Error::NotFound { code: ErrorCode::PluginCallNotFound, what: format!("recorded call {id}") }
 }
 
-/// How the calls about `queue` are recorded.
+/// How the calls about `queue` are recorded. Of a deleted queue, nothing is stored and every part
+/// is redacted: what its configuration redacted is unknown.
 fn recording_of(catalog: &Catalog, queue: &QueueName) -> PluginCalls {
-    let item = catalog.queues.get(queue);
-    item.and_then(|item| item.config.plugin_calls.clone()).unwrap_or_default()
+    match catalog.queues.get(queue) {
+        Some(item) => item.config.plugin_calls.clone().unwrap_or_default(),
+        // It exists without a configuration.
+        None if queue.as_str() == DEFAULT_QUEUE => PluginCalls::default(),
+        None => PluginCalls {
+            store: false,
+            redact: vec![
+                RedactedPart::Data,
+                RedactedPart::State,
+                RedactedPart::Failures,
+                RedactedPart::Texts,
+                RedactedPart::Attributes,
+            ],
+        },
+    }
 }
 
 impl Inner {
@@ -183,6 +210,17 @@ impl Inner {
         Ok(())
     }
 
+    /// Removes the filter of a deleted plugin from the rules. If the catalog cannot be read, the
+    /// next task that reads it does that.
+    pub(super) async fn end_recording_rules_of(&self, plugin: &PluginName) {
+        match self.engine.catalog().await {
+            Ok(catalog) => self.apply_recording_rules(&catalog),
+            Err(error) => {
+                tracing::warn!(%error, %plugin, "the filter of a deleted plugin was not removed");
+            }
+        }
+    }
+
     /// Records calls from now on, without the filters.
     pub(super) fn start_recording(&self) {
         if let Some(hosted) = &self.hosted {
@@ -201,27 +239,31 @@ impl Inner {
         }
     }
 
-    /// The recorded calls of a plugin in memory that `wants` selects by reason, latest first.
+    /// The recorded calls of a plugin in memory that `wants` selects by reason and id. What is not
+    /// selected is neither written nor redacted.
     fn calls_in_memory(
         &self,
         plugin: &PluginName,
         catalog: &Catalog,
-        wants: impl Fn(Reason) -> bool,
+        bodies: Bodies,
+        wants: impl Fn(Reason, &str) -> bool,
     ) -> Vec<ShownCall> {
         let Some(hosted) = &self.hosted else { return Vec::new() };
         let mut calls = Vec::new();
-        if wants(Reason::Latest) {
-            for call in hosted.host.latest_calls(plugin) {
-                let written = call.written();
-                let queue = recording_of(catalog, &call.queue);
-                let json = written.call.as_deref();
-                calls.push(ShownCall::new(&written, json, Reason::Latest, &queue));
+        for call in hosted.host.latest_calls(plugin) {
+            let reason = Reason::Latest;
+            if !wants(reason, &id_in_memory(&call, reason)) {
+                continue;
             }
+            let queue = recording_of(catalog, &call.queue);
+            let is_read = bodies == Bodies::Kept || !queue.redact.is_empty();
+            let written = is_read.then(|| call.written().call).flatten();
+            calls.push(ShownCall::new(&call, written.as_deref(), reason, &queue, bodies));
         }
-        if wants(Reason::Fault) {
-            let seen = hosted.host.seen(plugin);
-            for call in seen.live.failed.iter().chain(&seen.shadow.failed) {
-                calls.push(ShownCall::of_fault(call, catalog));
+        let seen = hosted.host.seen(plugin);
+        for call in seen.live.failed.iter().chain(&seen.shadow.failed) {
+            if wants(Reason::Fault, &id_in_memory(call, Reason::Fault)) {
+                calls.push(ShownCall::of_failed(call, catalog, bodies));
             }
         }
         calls
@@ -260,12 +302,10 @@ impl Server {
         let catalog = self.inner.engine.catalog().await?;
         self.plugin(plugin).await?;
         let mut calls = self.inner.stored_calls(plugin, wanted, whole).await?;
-        let in_memory = self.inner.calls_in_memory(plugin, &catalog, |reason| wanted.has(reason));
-        for mut call in in_memory {
+        let bodies = if whole { Bodies::Kept } else { Bodies::Dropped };
+        let wants = |reason, _: &str| wanted.has(reason);
+        for call in self.inner.calls_in_memory(plugin, &catalog, bodies, wants) {
             if calls.iter().all(|known| known.key() != call.key()) {
-                if !whole {
-                    (call.call, call.answer) = (None, None);
-                }
                 calls.push(call);
             }
         }
@@ -285,8 +325,9 @@ impl Server {
         if let Some(call) = self.inner.stored_call(plugin, id).await? {
             return Ok(call);
         }
-        let mut in_memory = self.inner.calls_in_memory(plugin, &catalog, |_| true).into_iter();
-        in_memory.find(|call| call.id == id).ok_or_else(|| no_call(id))
+        let has_id = |_, of: &str| of == id;
+        let found = self.inner.calls_in_memory(plugin, &catalog, Bodies::Kept, has_id);
+        found.into_iter().next().ok_or_else(|| no_call(id))
     }
 
     /// Stores the calls of a plugin that `recording` selects; `None` ends it.

@@ -3,43 +3,77 @@
 //! The values of attributes become `redacted-1`, `redacted-2` and so on, in the order in which they
 //! appear. Equal values stay equal, so that a plugin that groups by an attribute decides in the
 //! same way when the call is repeated. A value is also replaced where configuration, data, state
-//! and texts contain it. Of values with fewer than four bytes, only whole strings are replaced
-//! there: parts of other words would be taken for them.
+//! and texts contain it.
+//!
+//! The call must stay one that the plugin can read. So JSON numbers outside of attributes are not
+//! replaced: `10` in a configuration is rarely the 10 of an attribute. Values with fewer than four
+//! bytes, numbers and the words of JSON are replaced only as whole strings, because parts of other
+//! texts would be taken for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Map, Value};
 
 use super::{ShownCall, raw};
-use tidegate_core::queue::plugin_calls::RedactedPart;
+use tidegate_core::{job, queue::plugin_calls::RedactedPart};
 
 /// Fewest bytes of a value that is replaced as a part of a text.
 const MIN_PART_BYTES: usize = 4;
+/// The words of JSON. A plugin's state and texts have them with another meaning.
+const JSON_WORDS: [&str; 3] = ["true", "false", "null"];
 /// The message of a fault whose text is redacted.
 const REDACTED: &str = "(redacted)";
 
+/// Whether a record has the call and the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bodies {
+    /// It has them.
+    Kept,
+    /// They are read for the values that texts may contain, and then dropped.
+    Dropped,
+}
+
 /// Removes from `shown` what it is to lack. A part that cannot be read is removed as a whole.
-pub(super) fn redact(shown: &mut ShownCall) {
-    if shown.redacted.is_empty() {
-        return;
+/// `shown.redacted` keeps `data`, `state` and `failures` only if there was something to remove.
+pub(super) fn redact(shown: &mut ShownCall, bodies: Bodies) {
+    if !shown.redacted.is_empty() {
+        remove(shown, bodies);
     }
+    if bodies == Bodies::Dropped {
+        (shown.call, shown.answer) = (None, None);
+    }
+}
+
+fn remove(shown: &mut ShownCall, bodies: Bodies) {
     let read = |json: &serde_json::value::RawValue| serde_json::from_str(json.get()).ok();
     let mut call: Option<Value> = shown.call.as_deref().and_then(read);
     let mut answer: Option<Value> = shown.answer.as_deref().and_then(read);
     let parts = shown.redacted.clone();
     let has = |part: &RedactedPart| parts.contains(part);
+    if call.is_some() {
+        let has_parts = |part: &RedactedPart| match part {
+            RedactedPart::Data => has_data(call.as_ref(), answer.as_ref()),
+            RedactedPart::State => has_state(call.as_ref(), answer.as_ref()),
+            RedactedPart::Failures => has_failures(&mut call.clone()),
+            _ => true,
+        };
+        shown.redacted.retain(has_parts);
+    }
     if let Some(call) = &mut call {
         if has(&RedactedPart::Data) {
             call.pointer_mut("/throttle/data").into_iter().for_each(clear);
             call.pointer_mut("/retry/data").into_iter().for_each(|data| *data = Value::Null);
         }
         if has(&RedactedPart::State) {
-            call.pointer_mut("/throttle/state").into_iter().for_each(clear);
+            for place in STATES {
+                call.pointer_mut(place).into_iter().for_each(clear);
+            }
         }
         if has(&RedactedPart::Failures) {
             each_failure(call, &mut |failure| {
-                failure.remove("message");
-                failure.remove("details");
+                for field in FAILURE_TEXTS {
+                    failure.remove(field);
+                }
             });
         }
     }
@@ -64,25 +98,62 @@ pub(super) fn redact(shown: &mut ShownCall) {
     }
     let values = call.as_mut().map(|call| replace_attributes(call, &parts)).unwrap_or_default();
     if !values.is_empty() {
-        if let Some(call) = &mut call {
-            replace_in_call(call, &values);
-        }
-        if let Some(answer) = &mut answer {
-            replace_in_answer(answer, &values);
+        if bodies == Bodies::Kept {
+            if let Some(call) = &mut call {
+                replace_in_call(call, &values);
+            }
+            if let Some(answer) = &mut answer {
+                replace_in_answer(answer, &values);
+            }
         }
         let texts = shown.log.iter_mut().map(|(_, text)| text);
         let fault = shown.fault.iter_mut().map(|(_, message)| message);
         texts.chain(fault).for_each(|text| *text = values.replaced(text));
     } else if call.is_none() && parts.iter().any(is_attribute) {
         // The values are unknown, and the plugin's texts may contain them.
-        (shown.answer, answer) = (None, None);
+        answer = None;
         shown.log.clear();
         if let Some((_, message)) = &mut shown.fault {
             REDACTED.clone_into(message);
         }
     }
-    shown.call = call.and_then(|call| raw(call.to_string()));
-    shown.answer = answer.and_then(|answer| raw(answer.to_string()));
+    if bodies == Bodies::Kept {
+        shown.call = call.and_then(|call| raw(call.to_string()));
+        shown.answer = answer.and_then(|answer| raw(answer.to_string()));
+    }
+}
+
+/// The states of the two roles in a call.
+const STATES: [&str; 2] = ["/throttle/state", "/retry/state"];
+/// The texts of a failed or ended attempt.
+const FAILURE_TEXTS: [&str; 2] = ["message", "details"];
+
+/// Whether the object at one of `places` has an entry.
+fn has_entries(json: &Value, places: &[&str]) -> bool {
+    let mut objects = places.iter().filter_map(|place| json.pointer(place)?.as_object());
+    objects.any(|object| !object.is_empty())
+}
+
+fn has_data(call: Option<&Value>, answer: Option<&Value>) -> bool {
+    let is_given = |json: Option<&Value>| json.is_some_and(|json| !json["retry"]["data"].is_null());
+    let of_jobs = ["/throttle/data", "/throttle/data-left-out"];
+    call.is_some_and(|call| has_entries(call, &of_jobs)) || is_given(call) || is_given(answer)
+}
+
+fn has_state(call: Option<&Value>, answer: Option<&Value>) -> bool {
+    call.is_some_and(|call| has_entries(call, &STATES))
+        || answer.is_some_and(|answer| answer.get("state").is_some())
+}
+
+fn has_failures(call: &mut Option<Value>) -> bool {
+    let mut has = false;
+    if let Some(call) = call {
+        each_failure(call, &mut |failure| {
+            let mut texts = FAILURE_TEXTS.iter().filter_map(|field| failure.get(*field));
+            has |= texts.any(|text| !text.is_null());
+        });
+    }
+    has
 }
 
 fn is_attribute(part: &RedactedPart) -> bool {
@@ -126,13 +197,24 @@ fn each_failure(call: &mut Value, each: &mut dyn FnMut(&mut Map<String, Value>))
     last.into_iter().for_each(each);
 }
 
+/// The first bytes of a value that is replaced as a part of a text.
+type Start = [u8; MIN_PART_BYTES];
+
 /// The values that were replaced, each with its substitute.
 #[derive(Default)]
 struct Values {
     /// By the text of the value.
     substitutes: BTreeMap<String, String>,
-    /// Those that are replaced as parts of texts, the longest first.
-    parts: Vec<(String, String)>,
+    /// Those that are replaced as parts of texts, the longest first, by their first bytes: the time
+    /// for a text does not grow with the number of values.
+    parts: HashMap<Start, Vec<(String, String)>>,
+}
+
+/// Whether a text is a number or a word of JSON.
+fn is_literal(text: &str) -> bool {
+    JSON_WORDS.contains(&text)
+        || text.bytes().all(|byte| byte.is_ascii_digit())
+        || text.parse::<serde_json::Number>().is_ok()
 }
 
 impl Values {
@@ -146,23 +228,37 @@ impl Values {
         self.substitutes.entry(text).or_insert_with(|| format!("redacted-{number}")).clone()
     }
 
+    /// The values, when there are no more.
     fn finished(mut self) -> Self {
-        let long = self.substitutes.iter().filter(|(text, _)| text.len() >= MIN_PART_BYTES);
-        self.parts = long.map(|(text, with)| (text.clone(), with.clone())).collect();
-        self.parts.sort_by_key(|(text, _)| std::cmp::Reverse(text.len()));
+        for (text, with) in self.substitutes.iter().filter(|(text, _)| !is_literal(text)) {
+            if let Some(start) = text.as_bytes().first_chunk::<MIN_PART_BYTES>() {
+                self.parts.entry(*start).or_default().push((text.clone(), with.clone()));
+            }
+        }
+        for parts in self.parts.values_mut() {
+            parts.sort_by_key(|(text, _)| std::cmp::Reverse(text.len()));
+        }
         self
+    }
+
+    /// The longest value with which `text` starts, and its substitute.
+    fn part_at(&self, text: &str) -> Option<&(String, String)> {
+        let parts = self.parts.get(text.as_bytes().first_chunk::<MIN_PART_BYTES>()?)?;
+        parts.iter().find(|(part, _)| text.starts_with(part.as_str()))
     }
 
     /// `text` with the substitutes of the values in it.
     fn replaced(&self, text: &str) -> String {
+        if text.is_empty() {
+            return String::new();
+        }
         if let Some(with) = self.substitutes.get(text) {
             return with.clone();
         }
         let mut replaced = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(first) = rest.chars().next() {
-            let part = self.parts.iter().find(|(part, _)| rest.starts_with(part.as_str()));
-            let taken = if let Some((part, with)) = part {
+            let taken = if let Some((part, with)) = self.part_at(rest) {
                 replaced.push_str(with);
                 part.len()
             } else {
@@ -174,15 +270,10 @@ impl Values {
         replaced
     }
 
-    /// Replaces the values in all texts and keys of `value`, and the numbers that are such values.
+    /// Replaces the values in all texts and keys of `value`.
     fn replace(&self, value: &mut Value) {
         match value {
             Value::String(text) => *text = self.replaced(text),
-            Value::Number(number) => {
-                if let Some(with) = self.substitutes.get(&number.to_string()) {
-                    *value = with.clone().into();
-                }
-            }
             Value::Array(items) => items.iter_mut().for_each(|item| self.replace(item)),
             Value::Object(fields) => {
                 for (key, mut value) in std::mem::take(fields) {
@@ -190,12 +281,40 @@ impl Values {
                     fields.insert(self.replaced(&key), value);
                 }
             }
-            Value::Null | Value::Bool(_) => {}
+            Value::Number(_) | Value::Null | Value::Bool(_) => {}
+        }
+    }
+
+    /// Replaces the values in the keys and texts of a state. Times of expiry stay, and so do texts
+    /// that are short numbers or words of JSON: they count and mark, and rarely name a value.
+    fn replace_state(&self, state: &mut Value) {
+        let Some(entries) = state.as_object_mut() else { return };
+        for (key, mut value) in std::mem::take(entries) {
+            let text = match &mut value {
+                Value::Array(pair) => pair.first_mut(),
+                text => Some(text),
+            };
+            if let Some(Value::String(text)) = text {
+                let is_short = text.len() < MIN_PART_BYTES || JSON_WORDS.contains(&text.as_str());
+                if !(is_short && is_literal(text)) {
+                    *text = self.replaced(text);
+                }
+            }
+            entries.insert(self.replaced(&key), value);
         }
     }
 }
 
-/// Replaces the values of redacted attributes of all jobs.
+/// The value of an attribute as the text that a plugin sees.
+fn attribute_text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => job::Value::Number(number.clone()).text(),
+        other => other.to_string(),
+    }
+}
+
+/// Replaces the values of redacted attributes of all jobs, and of what waits.
 fn replace_attributes(call: &mut Value, parts: &[RedactedPart]) -> Values {
     let mut values = Values::default();
     let is_redacted = |name: &str| {
@@ -209,8 +328,7 @@ fn replace_attributes(call: &mut Value, parts: &[RedactedPart]) -> Values {
         let attributes = job.get_mut("attributes").and_then(Value::as_object_mut);
         for (name, value) in attributes.into_iter().flatten() {
             if is_redacted(name) {
-                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                *value = values.substitute(text).into();
+                *value = values.substitute(attribute_text(value)).into();
             }
         }
     };
@@ -219,21 +337,30 @@ fn replace_attributes(call: &mut Value, parts: &[RedactedPart]) -> Values {
     }
     let failed = call.pointer_mut("/retry/failed").and_then(Value::as_object_mut);
     failed.into_iter().for_each(of_job);
+    let waiting = call.pointer_mut("/throttle/waiting/groups").and_then(Value::as_object_mut);
+    for (name, groups) in waiting.into_iter().flatten() {
+        if let Some(groups) = groups.as_object_mut().filter(|_| is_redacted(name)) {
+            for (value, count) in std::mem::take(groups) {
+                groups.insert(values.substitute(value), count);
+            }
+        }
+    }
     values.finished()
 }
 
 /// Replaces the values in the configuration, the data, the state and the texts of failures.
 fn replace_in_call(call: &mut Value, values: &Values) {
-    let places =
-        ["/throttle/context/config", "/throttle/state", "/retry/context/config", "/retry/data"];
-    for place in places {
+    for place in ["/throttle/context/config", "/retry/context/config", "/retry/data"] {
         call.pointer_mut(place).into_iter().for_each(|value| values.replace(value));
+    }
+    for place in STATES {
+        call.pointer_mut(place).into_iter().for_each(|state| values.replace_state(state));
     }
     // The keys of the data are ids of jobs.
     let data = call.pointer_mut("/throttle/data").and_then(Value::as_object_mut);
     data.into_iter().flatten().for_each(|(_, value)| values.replace(value));
     each_failure(call, &mut |failure| {
-        for field in ["message", "details"] {
+        for field in FAILURE_TEXTS {
             failure.get_mut(field).into_iter().for_each(|value| values.replace(value));
         }
     });
@@ -244,9 +371,10 @@ fn replace_in_answer(answer: &mut Value, values: &Values) {
     for decision in objects(answer, "/decisions") {
         decision.get_mut("reason").into_iter().for_each(|reason| values.replace(reason));
     }
-    for place in ["/give_up", "/retry/data", "/state"] {
+    for place in ["/give_up", "/retry/data"] {
         answer.pointer_mut(place).into_iter().for_each(|value| values.replace(value));
     }
+    answer.pointer_mut("/state").into_iter().for_each(|state| values.replace_state(state));
     let expires = answer.pointer_mut("/state_expires").and_then(Value::as_object_mut);
     if let Some(expires) = expires {
         let replaced = std::mem::take(expires).into_iter();
@@ -300,7 +428,7 @@ mod tests {
     fn without(parts: &[&str]) -> (Value, Value, String) {
         let redacted = parts.iter().map(|part| part.parse().unwrap()).collect();
         let mut shown = ShownCall { redacted, ..throttled() };
-        redact(&mut shown);
+        redact(&mut shown, Bodies::Kept);
         let json = |raw: &Option<Box<serde_json::value::RawValue>>| {
             raw.as_ref().map_or(Value::Null, |raw| serde_json::from_str(raw.get()).unwrap())
         };
@@ -370,7 +498,7 @@ mod tests {
             answer: raw(answer.to_string()),
             ..throttled()
         };
-        redact(&mut shown);
+        redact(&mut shown, Bodies::Kept);
         let call = shown.call.unwrap();
         assert!(!call.get().contains("4111") && !call.get().contains("message"), "{call}");
         assert!(shown.answer.is_none());
@@ -381,7 +509,181 @@ mod tests {
     fn texts_of_an_unknown_call_are_left_out_with_the_attributes() {
         let redacted = vec!["attributes.tenant".parse().unwrap()];
         let mut shown = ShownCall { redacted, call: None, ..throttled() };
-        redact(&mut shown);
+        redact(&mut shown, Bodies::Kept);
         assert!(!serde_json::to_string(&shown).unwrap().contains("acme"));
+    }
+
+    /// A throttler's call with every field, whose texts name their part.
+    fn full_throttle() -> Value {
+        let failure = json!({
+            "attempt": 1, "reason": "failed", "message": "FAILURE_m", "status": 500,
+            "details": {"d": "FAILURE_d"}, "started-at": "2026-01-01T00:00:00Z",
+            "ended-at": "2026-01-01T00:00:00Z", "not-before": "2026-01-01T00:00:00Z",
+        });
+        let ended = json!({
+            "id": "e", "job-type": "t", "priority": 1, "weight": 1, "target-host": "a.example",
+            "attributes": {"a": "ATTRIBUTE_e", "n": 71_717_171}, "attempt": 1,
+            "started-at": "2026-01-01T00:00:00Z", "ended-at": "2026-01-01T00:00:00Z",
+            "succeeded": false, "reason": "failed", "message": "FAILURE_e ATTRIBUTE_e",
+            "status": 500, "details": {"ATTRIBUTE_e": "FAILURE_f"},
+            "not-before": "2026-01-01T00:00:00Z",
+        });
+        let running = json!({
+            "id": "r", "job-type": "t", "priority": 1, "weight": 1, "critical": true,
+            "attributes": {"a": "ATTRIBUTE_r"}, "granted-at": "2026-01-01T00:00:00Z",
+        });
+        let candidate = json!({
+            "id": "c", "job-type": "t", "priority": 1, "weight": 1, "attempt": 2, "attempts": 3,
+            "attributes": {"a": "ATTRIBUTE_c"}, "created-at": "2026-01-01T00:00:00Z",
+            "run-at": "2026-01-01T00:00:00Z", "expires-at": "2026-01-01T00:00:00Z",
+            "deadline-at": "2026-01-01T00:00:00Z", "target-host": "a.example", "replay-of": "j",
+            "correlation-key": "k", "earlier": [failure],
+        });
+        let group = json!({"count": 1, "weight": 1, "oldest-due-at": "2026-01-01T00:00:00Z",
+            "at-least": true});
+        json!({"throttle": {
+            "context": {"queue": "mail", "now": "2026-01-01T00:00:00Z", "seed": 1,
+                "config": {"ATTRIBUTE_r": "ATTRIBUTE_c"}},
+            "round": {"concurrency": 1, "room": 1, "ended": [ended]},
+            "running": [running], "candidates": [candidate],
+            "waiting": {"groups": {"a": {"ATTRIBUTE_w": group.clone()}}, "others": group,
+                "counted-at": "2026-01-01T00:00:00Z"},
+            "state": {"STATE_k": "STATE_v",
+                "STATE_ATTRIBUTE_w": ["ATTRIBUTE_c", "2026-01-01T00:00:00Z"]},
+            "data": {"c": {"DATA_k": "DATA_v", "ATTRIBUTE_c": ["ATTRIBUTE_c"]}},
+            "data-left-out": {"r": 1}, "texts-left-out": 1,
+        }})
+    }
+
+    /// As [`full_throttle`], of a retry strategy.
+    fn full_retry() -> Value {
+        let throttle = full_throttle();
+        let candidate = &throttle["throttle"]["candidates"][0];
+        let last = &candidate["earlier"][0];
+        let mut failed = candidate.clone();
+        failed["attempt"] = last["attempt"].clone();
+        failed["attributes"] = json!({"a": "ATTRIBUTE_c", "b": "ATTRIBUTE_r", "c": "ATTRIBUTE_w"});
+        json!({"retry": {
+            "context": throttle["throttle"]["context"], "failed": failed, "last": last,
+            "state": throttle["throttle"]["state"], "data": {"DATA_k": ["DATA_v", "ATTRIBUTE_c"]},
+            "data-left-out": 1, "texts-left-out": 1,
+        }})
+    }
+
+    #[test]
+    fn no_field_of_a_call_has_a_redacted_part() {
+        let state = json!({"STATE_n": "STATE_o", "ATTRIBUTE_c": "ATTRIBUTE_c"});
+        let expires = json!({"STATE_n": "2026-01-01T00:00:00Z", "ATTRIBUTE_c": 1});
+        let throttled_answer = json!({
+            "decisions": [{"action": "hold", "reason": "TEXT_r ATTRIBUTE_c"}], "more": true,
+            "state": state, "state_expires": expires,
+        });
+        let retry_answer = json!({
+            "retry": {"at": "2026-01-01T00:00:00Z", "data": {"DATA_n": "ATTRIBUTE_c"}},
+            "give_up": "TEXT_g ATTRIBUTE_c", "state": state, "state_expires": expires,
+        });
+        for (call, answer) in [(full_throttle(), throttled_answer), (full_retry(), retry_answer)] {
+            record::from_json(&call.to_string()).expect("its fields are those of a call");
+            for (part, canaries) in [
+                ("data", &["DATA_"][..]),
+                ("state", &["STATE_"]),
+                ("failures", &["FAILURE_"]),
+                ("texts", &["TEXT_"]),
+                ("attributes", &["ATTRIBUTE_", "71717171"]),
+            ] {
+                for bodies in [Bodies::Kept, Bodies::Dropped] {
+                    let mut shown = ShownCall {
+                        redacted: vec![part.parse().unwrap()],
+                        fault: Some(("rejected".into(), "TEXT_f".into())),
+                        log: vec![("info".into(), "TEXT_l ATTRIBUTE_c".into())],
+                        call: raw(call.to_string()),
+                        answer: raw(answer.to_string()),
+                        ..throttled()
+                    };
+                    let before = serde_json::to_string(&shown).unwrap();
+                    redact(&mut shown, bodies);
+                    let text = serde_json::to_string(&shown).unwrap();
+                    assert_eq!(shown.redacted.len(), 1, "{part} is listed");
+                    for canary in canaries {
+                        let is_there = call["retry"].is_null() || !canary.starts_with('7');
+                        assert_eq!(before.contains(canary), is_there);
+                        assert!(!text.contains(canary), "{part}: {text}");
+                    }
+                    assert_eq!(shown.call.is_some(), bodies == Bodies::Kept);
+                    if let Some(call) = shown.call {
+                        record::from_json(call.get()).expect("it can be repeated");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_words_and_expiry_of_a_call_stay_as_they_are() {
+        let call = json!({"throttle": {
+            "context": {"config": {"limit": 10, "name": "10", "strict": true, "empty": ""}},
+            "candidates": [{"id": "a", "attributes": {"cost": 10, "flag": "true", "day": "2026",
+                "none": "", "year": "2027-01-01T00:00:00Z"}}],
+            "state": {"count": "10", "on": "true", "10": ["2026", "2027-01-01T00:00:00Z"],
+                "json": "{\"ok\":true,\"at\":2026}"},
+        }});
+        let redacted = vec![RedactedPart::Attributes];
+        let mut shown = ShownCall { redacted, call: raw(call.to_string()), ..throttled() };
+        redact(&mut shown, Bodies::Kept);
+        let call: Value = serde_json::from_str(shown.call.unwrap().get()).unwrap();
+        let cost = &call["throttle"]["candidates"][0]["attributes"]["cost"];
+        let config = &call["throttle"]["context"]["config"];
+        assert_eq!(*config, json!({"limit": 10, "name": cost, "strict": true, "empty": ""}));
+        let day = &call["throttle"]["candidates"][0]["attributes"]["day"];
+        let state = json!({
+            "count": "10", "on": "true", cost.as_str().unwrap(): [day, "2027-01-01T00:00:00Z"],
+            "json": "{\"ok\":true,\"at\":2026}",
+        });
+        assert_eq!(call["throttle"]["state"], state);
+    }
+
+    #[test]
+    fn equal_numbers_have_one_substitute() {
+        let call = json!({"throttle": {
+            "context": {"config": {"shares": {"5": 1}}},
+            "running": [{"attributes": {"size": 5.0}}],
+            "candidates": [{"id": "a", "attributes": {"size": 5}}],
+            "waiting": {"groups": {"size": {"5": {"count": 1}}}},
+        }});
+        let redacted = vec!["attributes.size".parse().unwrap()];
+        let mut shown = ShownCall { redacted, call: raw(call.to_string()), ..throttled() };
+        redact(&mut shown, Bodies::Kept);
+        let call: Value = serde_json::from_str(shown.call.unwrap().get()).unwrap();
+        let call = &call["throttle"];
+        assert_eq!(call["running"][0]["attributes"]["size"], "redacted-1");
+        assert_eq!(call["candidates"][0]["attributes"]["size"], "redacted-1");
+        assert_eq!(call["context"]["config"]["shares"], json!({"redacted-1": 1}));
+        assert_eq!(call["waiting"]["groups"]["size"], json!({"redacted-1": {"count": 1}}));
+    }
+
+    #[test]
+    fn a_part_that_was_empty_is_not_lacking() {
+        let call = json!({"throttle": {"candidates": [{"id": "a", "earlier": [{}]}]}});
+        let redacted: Vec<RedactedPart> =
+            ["data", "state", "failures", "texts"].map(|part| part.parse().unwrap()).into();
+        let answer = raw(json!({"decisions": []}).to_string());
+        let call = raw(call.to_string());
+        let mut shown = ShownCall { redacted: redacted.clone(), call, answer, ..throttled() };
+        redact(&mut shown, Bodies::Kept);
+        assert_eq!(shown.redacted, [RedactedPart::Texts]);
+        let mut shown = ShownCall { redacted: redacted.clone(), call: None, ..throttled() };
+        redact(&mut shown, Bodies::Kept);
+        assert_eq!(shown.redacted, redacted, "what an unknown call had is unknown");
+    }
+
+    #[test]
+    fn the_longest_value_is_replaced_as_a_part_of_a_text() {
+        let mut values = Values::default();
+        for text in ["acme", "acme-east", "äöü", "x", "1234"] {
+            values.substitute(text.to_owned());
+        }
+        let values = values.finished();
+        let replaced = values.replaced("é acme-east, acme-west, äöü, x 1234 acm");
+        assert_eq!(replaced, "é redacted-2, redacted-1-west, redacted-3, x 1234 acm");
     }
 }

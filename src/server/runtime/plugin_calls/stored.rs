@@ -6,6 +6,7 @@
 //! one of the two calls is then lost.
 
 use std::{
+    collections::HashMap,
     io::{Read as _, Write as _},
     time::Duration,
 };
@@ -23,7 +24,7 @@ use tidegate_core::{
 };
 use tidegate_engine::{Catalog, Error};
 
-use super::{Inner, ShownCall, Wanted, recording_of};
+use super::{Inner, ShownCall, Wanted, recording_of, redact::Bodies};
 
 /// How long a call is stored.
 const RETENTION: Duration = Duration::from_hours(7 * 24);
@@ -35,12 +36,13 @@ const MAX_CONTENT_BYTES: u64 = 8 << 20;
 /// Most records of one read, and of one commit.
 const PAGE_RECORDS: u32 = 16;
 /// How long the places that a process read are valid if others write, too.
-const PLACES_AGE: Duration = Duration::from_mins(1);
-/// Records are dropped when they expire, not for their number.
-const NO_MAXIMUM: u64 = u64::MAX;
+const MAX_PLACES_AGE: Duration = Duration::from_mins(1);
+/// Most unexpired records: without a bound, because the number of places bounds them.
+const MAX_RECORDS: u64 = u64::MAX;
 /// Most records that one purge drops.
 const MAX_PURGED_PER_CALL: u32 = 1000;
-const KIND: RecordKind = RecordKind::PluginCall;
+/// The kind of the records.
+const RECORD_KIND: RecordKind = RecordKind::PluginCall;
 
 /// The reasons for which calls are stored, and how many of each.
 const PLACES: [(Reason, usize); 3] =
@@ -104,7 +106,7 @@ fn place_of(name: &str) -> Option<(usize, usize)> {
 }
 
 fn query(prefix: String, after: Option<String>) -> RecordQuery {
-    RecordQuery { kind: KIND, prefix, after, limit: PAGE_RECORDS }
+    RecordQuery { kind: RECORD_KIND, prefix, after, limit: PAGE_RECORDS }
 }
 
 /// `shown` as the content of a record: without the call if it is too large, and none if it is still
@@ -146,15 +148,37 @@ impl Inner {
         }
     }
 
+    /// Stores these calls, except those of deleted plugins and of queues that store none.
     pub(super) async fn store_calls(&self, unstored: Vec<Unstored>) -> Result<(), Error> {
-        let catalog = self.engine.catalog().await?;
+        let plugins: Vec<PluginName> =
+            unstored.iter().map(|unstored| unstored.plugin.clone()).collect();
         let mut rings = self.recorded_calls.rings.lock().await;
+        let stored = self.store_in(&mut rings, unstored).await;
+        if stored.is_err() {
+            // Their places may be taken by calls that are not stored.
+            rings.retain(|plugin, _| !plugins.contains(plugin));
+        }
+        stored
+    }
+
+    async fn store_in(
+        &self,
+        rings: &mut HashMap<PluginName, Ring>,
+        unstored: Vec<Unstored>,
+    ) -> Result<(), Error> {
+        // A plugin is deleted before its records. With the lock on the rings, a catalog that still
+        // has the plugin is older than the removal of its records.
+        let catalog = self.engine.catalog().await?;
         let mut writes = Vec::new();
         for unstored in unstored {
-            let Some(mut shown) = shown(&catalog, &unstored) else { continue };
             let plugin = &unstored.plugin;
+            if !catalog.plugins.contains_key(plugin) {
+                continue;
+            }
+            let Some(mut shown) = shown(&catalog, &unstored) else { continue };
             let now = self.engine.now();
-            let is_valid = |ring: &Ring| !self.is_serverless() || now < ring.read_at + PLACES_AGE;
+            let is_valid =
+                |ring: &Ring| !self.is_serverless() || now < ring.read_at + MAX_PLACES_AGE;
             if !rings.get(plugin).is_some_and(is_valid) {
                 let ring = self.read_ring(plugin).await?;
                 rings.insert(plugin.clone(), ring);
@@ -170,7 +194,7 @@ impl Inner {
             shown.id = format!("{place}-{}", shown.key());
             let Some(bytes) = written(&shown) else { continue };
             let name = format!("{}.{place}", group(plugin));
-            let record = Record { kind: KIND, name, until: shown.at + RETENTION, bytes };
+            let record = Record { kind: RECORD_KIND, name, until: shown.at + RETENTION, bytes };
             writes.push(vec![Write::PutRecord(record)]);
         }
         while !writes.is_empty() {
@@ -268,7 +292,7 @@ impl Inner {
         rings.remove(plugin);
         let mut names = Vec::new();
         let found = self.each_record(plugin, "", |record| names.push(record.name.clone())).await;
-        let remove = |name| vec![Write::RemoveRecord { kind: KIND, name, until: None }];
+        let remove = |name| vec![Write::RemoveRecord { kind: RECORD_KIND, name, until: None }];
         let removed = async {
             found?;
             let removes: Vec<_> = names.into_iter().map(remove).collect();
@@ -289,7 +313,7 @@ impl Inner {
     /// The store's; a repeat is harmless.
     pub(in crate::runtime) async fn drop_old_plugin_calls(&self) -> Result<(), Error> {
         let store = &self.engine.ports().store;
-        store.purge(KIND, self.engine.now(), NO_MAXIMUM, MAX_PURGED_PER_CALL).await?;
+        store.purge(RECORD_KIND, self.engine.now(), MAX_RECORDS, MAX_PURGED_PER_CALL).await?;
         Ok(())
     }
 }
@@ -298,7 +322,7 @@ impl Inner {
 fn shown(catalog: &Catalog, unstored: &Unstored) -> Option<ShownCall> {
     let Unstored { reason, call, .. } = unstored;
     let queue = Some(recording_of(catalog, &call.queue)).filter(|queue| queue.store)?;
-    Some(ShownCall::new(&**call, call.call.as_deref(), *reason, &queue))
+    Some(ShownCall::new(&**call, call.call.as_deref(), *reason, &queue, Bodies::Kept))
 }
 
 #[cfg(test)]

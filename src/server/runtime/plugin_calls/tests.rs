@@ -8,14 +8,14 @@ use serde_json::json;
 
 use super::*;
 use crate::runtime::testing::builder_on;
-use tidegate_backends::wasm::{diagnostics::LogLevel, recording::Unstored};
+use tidegate_backends::wasm::{PluginHost, Run, diagnostics::LogLevel, recording::Unstored};
 use tidegate_core::{
     port::{
         Clock as _,
         job_store::SharedStore,
         policy::{Fault, FaultKind, ThrottleAnswer, Usage},
     },
-    queue::{QueueConfig, plugin::Description},
+    queue::{QueueConfig, plugin::Description, plugin_calls::CallFilter},
 };
 use tidegate_engine::{
     memory::{FakeClock, MemoryStore},
@@ -25,11 +25,17 @@ use tidegate_engine::{
 
 const PLUGIN: &str = "share";
 
-/// A server on `store` that has the plugin.
+/// A server on `store` that has the plugin and the queue.
 async fn start(clock: &Arc<FakeClock>, store: &SharedStore, serverless: bool) -> Server {
     let builder = builder_on(clock, Arc::clone(store), Arc::new(InMemory::new()));
     let builder = if serverless { builder.serverless() } else { builder };
     let server = builder.start().await.unwrap();
+    push(&server).await;
+    server
+}
+
+/// Adds a version of the plugin, and the queue.
+async fn push(server: &Server) {
     let version = NewVersion {
         wasm: Bytes::from("v1"),
         throttler: Some(Description::default()),
@@ -37,7 +43,7 @@ async fn start(clock: &Arc<FakeClock>, store: &SharedStore, serverless: bool) ->
         code: vec![],
     };
     server.push_plugin(&name(PLUGIN), version, Stage::Live).await.unwrap();
-    server
+    server.put_queue(&name("mail"), QueueConfig::default(), None).await.unwrap();
 }
 
 fn unstored(clock: &FakeClock, reason: Reason, number: u64, call: &str) -> Unstored {
@@ -149,7 +155,7 @@ async fn later_calls_replace_the_oldest_ones_of_their_reason() {
 }
 
 #[tokio::test]
-async fn the_queue_says_what_is_stored_of_its_calls() {
+async fn the_queue_defines_what_is_stored_of_its_calls() {
     let (clock, store) = (Arc::new(FakeClock::default()), Arc::new(MemoryStore::new()));
     let store: SharedStore = store;
     let server = start(&clock, &store, false).await;
@@ -197,4 +203,56 @@ async fn a_call_that_is_too_large_is_stored_without_its_input() {
     let id = ids(&server).await.remove(0);
     let call = server.plugin_call(&name(PLUGIN), &id).await.unwrap();
     assert!(call.call.is_none() && call.fault.is_some() && call.log.len() == 1);
+}
+
+/// The number of stored calls, up to 10.
+async fn records(store: &SharedStore) -> usize {
+    let query = tidegate_core::port::job_store::RecordQuery {
+        kind: tidegate_core::port::job_store::RecordKind::PluginCall,
+        prefix: String::new(),
+        after: None,
+        limit: 10,
+    };
+    store.records(&[query]).await.unwrap().remove(0).len()
+}
+
+#[tokio::test]
+async fn calls_of_a_deleted_queue_are_redacted_and_not_stored() {
+    let (clock, store) = (Arc::new(FakeClock::default()), Arc::new(MemoryStore::new()));
+    let store: SharedStore = store;
+    let server = start(&clock, &store, false).await;
+    server.delete_queue(&name("mail"), None).await.unwrap();
+    let call = unstored(&clock, Reason::Fault, 1, &a_call());
+    server.inner.store_calls(vec![call.clone()]).await.unwrap();
+    assert_eq!(records(&store).await, 0);
+    let catalog = server.inner.engine.catalog().await.unwrap();
+    for bodies in [Bodies::Kept, Bodies::Dropped] {
+        let shown = ShownCall::of_failed(&call.call, &catalog, bodies);
+        assert_eq!(shown.call.is_some(), bodies == Bodies::Kept);
+        let text = serde_json::to_string(&shown).unwrap();
+        assert!(!text.contains("acme") && !text.contains("4111"), "{text}");
+    }
+    assert!(recording_of(&catalog, &name("default")).store, "it exists unconfigured");
+}
+
+#[tokio::test]
+async fn a_deleted_plugin_has_no_filter_and_no_new_records() {
+    let (clock, store) = (Arc::new(FakeClock::default()), Arc::new(MemoryStore::new()));
+    let store: SharedStore = store;
+    let objects: Arc<dyn object_store::ObjectStore> = Arc::new(InMemory::new());
+    let host = PluginHost::new(Arc::clone(&objects), Arc::clone(&clock) as _, Run::Here).unwrap();
+    let builder = builder_on(&clock, Arc::clone(&store), objects).run_plugins(Arc::new(host));
+    let server = builder.start().await.unwrap();
+    push(&server).await;
+    let recording = CallRecording {
+        filter: CallFilter::default(),
+        until: clock.now() + Duration::from_mins(1),
+    };
+    server.record_plugin_calls(&name(PLUGIN), Some(recording)).await.unwrap();
+    server.delete_plugin(&name(PLUGIN)).await.unwrap();
+    let catalog = server.inner.engine.catalog().await.unwrap();
+    assert_eq!(*server.inner.recorded_calls.ruled_by.lock(), Some(catalog.version));
+    let call = unstored(&clock, Reason::Filter, 1, &a_call());
+    server.inner.store_calls(vec![call]).await.unwrap();
+    assert_eq!(records(&store).await, 0);
 }
