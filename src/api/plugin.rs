@@ -393,7 +393,7 @@ pub struct RecordedCallView {
     pub log: Vec<CallLogLine>,
     /// What it used.
     pub usage: UsageView,
-    /// What it lacks, as the setting `plugin_calls` of its queue says.
+    /// What it lacks, as the setting `plugin_calls` of its queue defines.
     #[schema(value_type = Vec<String>)]
     pub redacted: Vec<RedactedPart>,
     /// The answer, as the field `expect` of a case has it. A list of calls does not have it.

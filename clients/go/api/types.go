@@ -1217,8 +1217,8 @@ type JobType struct {
 	// `on_response_timeout: fail`. Without effect on AWS.
 	RetryAfterRestart *bool `json:"retry_after_restart,omitempty"`
 	// Other URLs that a retry strategy may choose for the next attempt, by name: at most 16, of the
-	// form of `target.url`. Headers, credentials and signature are those of `target`, or of the
-	// server's default target. A target of another kind has none.
+	// form of `target.url`. Headers, credentials and signature are those of `target`, which must have
+	// a `url`.
 	RetryTargets map[string]string `json:"retry_targets,omitempty"`
 	// The secrets that it has, by the paths of their settings: `target.signing_secret`,
 	// `target.basic_auth.password`, `target.headers.NAME`, `callback_signing_secret`. Absent if it has
@@ -1848,9 +1848,10 @@ type PluginCallLogLine struct {
 
 // PluginCalls: How the calls of plugins about a queue's jobs are recorded.
 type PluginCalls struct {
-	// What recorded calls lack (default: nothing): `data` of jobs; the throttler's `state`; messages
-	// and details of `failures`; the `texts` of the plugin, which are its log, its reasons and the
-	// messages of its faults; all `attributes`, or one as `attributes.NAME`. At most 32.
+	// What recorded calls lack (default: nothing): `data` of jobs; the plugin's `state`, in either
+	// role; messages and details of `failures`; the `texts` of the plugin, which are its log, its
+	// reasons and the messages of its faults; all `attributes`, or one as `attributes.NAME`. At most
+	// 32.
 	Redact []string `json:"redact,omitempty"`
 	// Whether calls are stored: those that fail, those that a filter matches, and on AWS one a minute
 	// (default true). Without it, recorded calls are in the memory of the server alone.
@@ -2435,7 +2436,7 @@ type RecordedPluginCall struct {
 	Queue string `json:"queue"`
 	// Why it was recorded: `latest` (in memory), `fault`, `filter` or `sample`.
 	Reason string `json:"reason"`
-	// What it lacks, as the setting `plugin_calls` of its queue says.
+	// What it lacks, as the setting `plugin_calls` of its queue defines.
 	Redacted []string `json:"redacted"`
 	// The role in which it was called.
 	Role Role `json:"role"`
@@ -3289,8 +3290,8 @@ type TypeConfig struct {
 	// `on_response_timeout: fail`. Without effect on AWS.
 	RetryAfterRestart *bool `json:"retry_after_restart,omitempty"`
 	// Other URLs that a retry strategy may choose for the next attempt, by name: at most 16, of the
-	// form of `target.url`. Headers, credentials and signature are those of `target`, or of the
-	// server's default target. A target of another kind has none.
+	// form of `target.url`. Headers, credentials and signature are those of `target`, which must have
+	// a `url`.
 	RetryTargets map[string]string `json:"retry_targets,omitempty"`
 	// Whether a push is claimed before it is sent (default `claim`). `plain` needs a push target,
 	// `at_least_once`, `on_response_timeout: fail` and no `concurrency`.
@@ -3360,8 +3361,8 @@ type TypeConfigPatch struct {
 	// `on_response_timeout: fail`. Without effect on AWS.
 	RetryAfterRestart *bool `json:"retry_after_restart,omitempty"`
 	// Other URLs that a retry strategy may choose for the next attempt, by name: at most 16, of the
-	// form of `target.url`. Headers, credentials and signature are those of `target`, or of the
-	// server's default target. A target of another kind has none.
+	// form of `target.url`. Headers, credentials and signature are those of `target`, which must have
+	// a `url`.
 	RetryTargets map[string]string `json:"retry_targets,omitempty"`
 	// Whether a push is claimed before it is sent (default `claim`). `plain` needs a push target,
 	// `at_least_once`, `on_response_timeout: fail` and no `concurrency`.

@@ -2895,8 +2895,8 @@ export interface components {
             retry_after_restart?: boolean;
             /**
              * @description Other URLs that a retry strategy may choose for the next attempt, by name: at most 16, of the
-             *     form of `target.url`. Headers, credentials and signature are those of `target`, or of the
-             *     server's default target. A target of another kind has none.
+             *     form of `target.url`. Headers, credentials and signature are those of `target`, which must have
+             *     a `url`.
              */
             retry_targets?: {
                 [key: string]: string;
@@ -3673,8 +3673,8 @@ export interface components {
         /** @description How the calls of plugins about a queue's jobs are recorded. */
         PluginCalls: {
             /**
-             * @description What recorded calls lack (default: nothing): `data` of jobs; the throttler's `state`;
-             *     messages and details of `failures`; the `texts` of the plugin, which are its log, its
+             * @description What recorded calls lack (default: nothing): `data` of jobs; the plugin's `state`, in either
+             *     role; messages and details of `failures`; the `texts` of the plugin, which are its log, its
              *     reasons and the messages of its faults; all `attributes`, or one as `attributes.NAME`. At
              *     most 32.
              */
@@ -4441,7 +4441,7 @@ export interface components {
             queue: string;
             /** @description Why it was recorded: `latest` (in memory), `fault`, `filter` or `sample`. */
             reason: string;
-            /** @description What it lacks, as the setting `plugin_calls` of its queue says. */
+            /** @description What it lacks, as the setting `plugin_calls` of its queue defines. */
             redacted: string[];
             /** @description The role in which it was called. */
             role: components["schemas"]["Role"];
@@ -5502,8 +5502,8 @@ export interface components {
             retry_after_restart?: boolean | null;
             /**
              * @description Other URLs that a retry strategy may choose for the next attempt, by name: at most 16, of the
-             *     form of `target.url`. Headers, credentials and signature are those of `target`, or of the
-             *     server's default target. A target of another kind has none.
+             *     form of `target.url`. Headers, credentials and signature are those of `target`, which must have
+             *     a `url`.
              */
             retry_targets?: {
                 [key: string]: string;
@@ -5609,8 +5609,8 @@ export interface components {
             retry_after_restart?: boolean | null;
             /**
              * @description Other URLs that a retry strategy may choose for the next attempt, by name: at most 16, of the
-             *     form of `target.url`. Headers, credentials and signature are those of `target`, or of the
-             *     server's default target. A target of another kind has none.
+             *     form of `target.url`. Headers, credentials and signature are those of `target`, which must have
+             *     a `url`.
              */
             retry_targets?: {
                 [key: string]: string;

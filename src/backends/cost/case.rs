@@ -202,7 +202,7 @@ pub const LIMITED_RETRIED: Case = Case {
 pub const LIMITED_CALLED_BACK: Case = Case {
     name: "limited, one retry, single callbacks",
     batched: units(11.643, 7.0, 18.135, 1.77, 0.765, [3.0, 0.57, 0.263], 0.142),
-    single: units(16.1, 7.0, 85.125, 16.225, 9.0, [3.0, 6.4, 2.0], 0.395),
+    single: units(16.1, 7.0, 81.475, 16.225, 9.0, [3.0, 6.4, 2.0], 0.395),
     bulk: units(10.558, 7.0, 14.255, 0.64, 0.655, [2.01, 0.278, 0.098], 0.069),
 };
 

@@ -120,6 +120,9 @@ impl DynamoStore {
             }
         }
         let count = WaitingCount::of(&jobs).map(|count| WaitingCount { at_least, ..count });
+        // Of a long partition, the first entries may all be of running jobs.
+        let unseen = || WaitingCount { jobs: 0, weight: 0, oldest_due_at: until, at_least: true };
+        let count = count.or_else(|| at_least.then(unseen));
         Ok((count, u64::from(read)))
     }
 

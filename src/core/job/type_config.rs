@@ -42,8 +42,8 @@ pub struct TypeConfig {
     /// What follows a failed attempt.
     pub retry: Retry,
     /// Other URLs that a retry strategy may choose for the next attempt, by name: at most 16, of the
-    /// form of `target.url`. Headers, credentials and signature are those of `target`, or of the
-    /// server's default target. A target of another kind has none.
+    /// form of `target.url`. Headers, credentials and signature are those of `target`, which must have
+    /// a `url`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub retry_targets: BTreeMap<String, String>,
     /// Its jobs' priority (default 100).

@@ -11,6 +11,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::AddAssign,
+    sync::Arc,
 };
 
 use serde::{Deserialize, Serialize};
@@ -221,6 +222,21 @@ impl Waiting {
         }
         waiting.cover(jobs);
         waiting
+    }
+
+    /// These groups with one of each of `jobs`. A partition may have the name of other values than
+    /// those that its jobs have, for example after a change of `partition_by`.
+    pub fn covering(self: Arc<Self>, jobs: &[Job]) -> Arc<Self> {
+        let has = |(name, groups): (&String, &BTreeMap<String, WaitingCount>)| {
+            let values = jobs.iter().filter_map(|job| job.spec.attributes.get(name));
+            values.map(Value::text).all(|value| groups.contains_key(&value))
+        };
+        if self.groups.iter().all(has) {
+            return self;
+        }
+        let mut covering = Self::clone(&self);
+        covering.cover(jobs);
+        Arc::new(covering)
     }
 
     /// Makes sure that at least `jobs` wait in each of the groups.

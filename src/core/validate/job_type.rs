@@ -131,12 +131,12 @@ const MAX_RETRY_TARGETS: usize = 16;
 /// The targets that retry strategies may choose differ from the type's own in their URL.
 fn check_retry_targets(config: &TypeConfig) -> Result<(), ValidationError> {
     check_count("retry_targets", config.retry_targets.len(), MAX_RETRY_TARGETS)?;
-    let has_no_url =
-        matches!(config.target, Some(TargetConfig::Pull(_) | TargetConfig::External(_)));
-    if !config.retry_targets.is_empty() && has_no_url {
+    // With the default target, its credentials would go to a URL that its owner did not set.
+    let has_url = matches!(config.target, Some(TargetConfig::Push(_)));
+    if !config.retry_targets.is_empty() && !has_url {
         return Err(ValidationError::new(
             "retry_targets",
-            "must be given only with a target that has `url`, or with the default target",
+            "must be given only with a `target` that has `url`",
         ));
     }
     for (name, url) in &config.retry_targets {

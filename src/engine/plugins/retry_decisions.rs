@@ -12,6 +12,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
+    time::Duration,
 };
 
 use futures_util::{StreamExt, stream};
@@ -48,6 +49,9 @@ const MAX_CONCURRENT_STRATEGIES: usize = 16;
 const MAX_CONCURRENT_CALLS: usize = 4;
 /// Bytes of a target's name in a message.
 const MAX_SHOWN_BYTES: usize = 64;
+/// How long one call of [`Engine::decide_retries`] decides on the jobs of a strategy with a state,
+/// one after another.
+const TURN_TIME: Duration = Duration::from_secs(10);
 /// How often the decision on a job is made again because another one changed the strategy's state.
 const MAX_STATE_CONFLICTS: usize = 5;
 
@@ -120,7 +124,7 @@ impl Engine {
         let stateful: BTreeMap<_, _> =
             strategies.extract_if(.., |name, _| is_stateful(name)).collect();
         for jobs in stateful.values() {
-            self.decide_in_turn(&catalog, jobs, &mut decisions).await;
+            Box::pin(self.decide_in_turn(&catalog, jobs, &mut decisions)).await;
         }
         let each: Vec<_> =
             strategies.values().map(|jobs| self.decide_one_strategy(&catalog, jobs)).collect();
@@ -146,7 +150,15 @@ impl Engine {
         if txns.is_empty() {
             return Ok(decisions);
         }
-        let outcomes = self.ports.store.commit(txns).await?;
+        let outcomes = match self.ports.store.commit(txns).await {
+            Ok(outcomes) => outcomes,
+            // The decisions that are written already have followers. The next sweep finds the rest.
+            Err(error) if !decisions.changed.is_empty() => {
+                tracing::warn!(%error, "retry decisions were not written");
+                return Ok(decisions);
+            }
+            Err(error) => return Err(error.into()),
+        };
         decisions.changed.extend(
             changes.into_iter().zip(outcomes).filter_map(|(change, outcome)| {
                 matches!(outcome, Committed::All).then_some(change)
@@ -164,7 +176,12 @@ impl Engine {
         decisions: &mut RetryDecisions,
     ) {
         let mut states: HashMap<QueueName, KeptState> = HashMap::new();
+        let stop_at = self.now() + TURN_TIME;
         for job in jobs {
+            // The next sweep finds the others. Their decisions are made on a newer state.
+            if self.now() >= stop_at {
+                return;
+            }
             if let Err(error) = self.decide_with_state(catalog, job, &mut states, decisions).await {
                 // The job waits as before, and the next sweep finds it.
                 warn_undecided(job, &error);
@@ -185,6 +202,9 @@ impl Engine {
         let Retry::Plugin(name, _) = &job.spec.retry else { return Ok(()) };
         let queue = &job.spec.queue;
         for _ in 0..MAX_STATE_CONFLICTS {
+            if !self.still_waits(job).await? {
+                return Ok(());
+            }
             let kept = match (states.remove(queue), catalog.plugin(name, Role::Retry)) {
                 (Some(kept), _) => kept,
                 (None, Some(plugin)) => self.retry_state(queue, &plugin).await?,
@@ -195,13 +215,13 @@ impl Engine {
             let now = self.now();
             let nonce = self.ports.entropy.bits() as u64;
             let replaced = made.state.map(|state| kept.replace(state, now, nonce));
-            let (mut txn, after, kept) = match replaced {
-                Some(writes) => (writes.before, writes.after, writes.kept),
-                None => (Txn::new(), Txn::new(), kept),
+            let (mut txn, refused, after, kept) = match replaced {
+                Some(writes) => (writes.before, writes.refused, writes.after, writes.kept),
+                None => (Txn::new(), Txn::new(), Txn::new(), kept),
             };
             let of_state = txn.len();
             txn.extend(self.change_writes(job.life.revision, &made.job, made.all, now));
-            txn.extend(after);
+            txn.extend(after.clone());
             match self.ports.store.commit(vec![txn]).await?.pop() {
                 Some(Committed::All) => {
                     states.insert(queue.clone(), kept);
@@ -211,13 +231,42 @@ impl Engine {
                     return Ok(());
                 }
                 // Another process has changed the state.
-                Some(Committed::Conflict { step, .. }) if step < of_state => {}
+                Some(Committed::Conflict { step, .. }) if step < of_state => {
+                    self.remove_pages(refused).await;
+                }
                 // The job has changed.
-                _ => return Ok(()),
+                _ => {
+                    self.remove_pages(after).await;
+                    return Ok(());
+                }
             }
         }
         tracing::debug!(job = %job.id, plugin = %name, "the state of a retry strategy is contended");
         Ok(())
+    }
+
+    /// Whether `job` still waits for the decision. Where state and job are not written at once,
+    /// another process may have decided, and its state counts the failure already.
+    async fn still_waits(&self, job: &Job) -> Result<bool, Error> {
+        if self.ports.store.capabilities().atomicity.is_atomic() {
+            return Ok(true);
+        }
+        let stored = self.ports.store.get(std::slice::from_ref(&job.id)).await?.pop();
+        let stored = stored.and_then(Result::ok).flatten();
+        Ok(stored.is_some_and(|stored| stored.life.revision == job.life.revision))
+    }
+
+    /// Removes pages that no stored state names, where the transaction that wrote them was refused
+    /// after its first writes.
+    async fn remove_pages(&self, pages: Txn) {
+        if pages.is_empty() || self.ports.store.capabilities().atomicity.is_atomic() {
+            return;
+        }
+        let pages = pages.into_iter().map(|write| vec![write]).collect();
+        if let Err(error) = self.ports.store.commit(pages).await {
+            // They expire with the state.
+            tracing::warn!(%error, "old pages of the state of a retry strategy were not removed");
+        }
     }
 
     /// The decisions of the one strategy of `jobs`.

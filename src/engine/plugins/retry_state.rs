@@ -8,12 +8,7 @@
 //! same state, one is made again. Pages are written before the head under new names, and removed
 //! after it. A state of one page is a part of the head.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    fmt::Write as _,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt::Write as _, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -34,8 +29,6 @@ use tidegate_core::{
 const RETENTION: Duration = Duration::from_hours(400 * 24);
 /// The age at which an unchanged page is written again, so that it does not expire before the state.
 const PAGE_RENEWAL: Duration = Duration::from_hours(100 * 24);
-/// Records that one read finds: the head, the pages, and those that a crash left.
-const MAX_RECORDS: u32 = 1000;
 /// Reads of a state whose pages are replaced meanwhile.
 const MAX_READS: usize = 5;
 /// Expired records that one step of the upkeep removes.
@@ -69,6 +62,9 @@ pub(super) struct KeptState {
 /// The writes of a changed state, around those of its decision.
 pub(super) struct StateWrites {
     pub before: Txn,
+    /// Removes the new pages, if the state is not committed.
+    pub refused: Txn,
+    /// Removes the old pages, if it is.
     pub after: Txn,
     /// The state after them.
     pub kept: KeptState,
@@ -100,7 +96,13 @@ impl KeptState {
             until: now + RETENTION,
             bytes,
         };
+        let remove = |name: &String| Write::RemoveRecord {
+            kind: RecordKind::RetryState,
+            name: name.clone(),
+            until: None,
+        };
         let (mut before, mut pages, mut inline) = (Txn::new(), Vec::new(), StatePage::new());
+        let mut refused = Txn::new();
         if state.pages().len() > 1 {
             for (nth, page) in state.pages().iter().enumerate() {
                 let old = self.head.pages.get(nth).filter(|(_, written_at)| {
@@ -111,6 +113,7 @@ impl KeptState {
                 pages.push(old.cloned().unwrap_or_else(|| {
                     let name = format!("{}.p{nth:02}-{nonce:016x}", self.group);
                     before.push(Write::PutRecord(record(name.clone(), encode(&**page))));
+                    refused.push(remove(&name));
                     (name, now)
                 }));
             }
@@ -123,20 +126,20 @@ impl KeptState {
             inline,
             pages,
         };
-        let new = record(format!("{}.head", self.group), encode(&head));
+        // The head expires with its oldest page, which is renewed long before.
+        let oldest = head.pages.iter().map(|(_, written_at)| *written_at).min();
+        let new = Record {
+            until: oldest.unwrap_or(now) + RETENTION,
+            ..record(format!("{}.head", self.group), encode(&head))
+        };
         let was = self.record.clone().map_or(Expect::Absent, Expect::Is);
         before.push(Write::SwapRecord { record: new.clone(), was });
         let is_removed =
             |(name, _): &&(String, Timestamp)| !head.pages.iter().any(|(kept, _)| kept == name);
         let removed = self.head.pages.iter().filter(is_removed);
-        let after = removed.map(|(name, _)| Write::RemoveRecord {
-            kind: RecordKind::RetryState,
-            name: name.clone(),
-            until: None,
-        });
-        let after = after.collect();
+        let after = removed.map(|(name, _)| remove(name)).collect();
         let kept = Self { record: Some(new), head, state: Arc::new(state), ..self.clone() };
-        StateWrites { before, after, kept }
+        StateWrites { before, refused, after, kept }
     }
 }
 
@@ -154,18 +157,16 @@ impl Engine {
         let group = group_of(queue, plugin);
         let state_version =
             plugin.version.description(Role::Retry).map_or(0, |said| said.state_version);
-        let query = RecordQuery {
+        let one = |name: String| RecordQuery {
             kind: RecordKind::RetryState,
-            prefix: format!("{group}."),
+            prefix: name,
             after: None,
-            limit: MAX_RECORDS,
+            limit: 1,
         };
-        let head_name = format!("{group}.head");
+        let mut last = None;
         for _ in 0..MAX_READS {
-            let found = self.ports.store.records(std::slice::from_ref(&query)).await?;
-            let mut found: HashMap<String, Record> =
-                found.into_iter().flatten().map(|record| (record.name.clone(), record)).collect();
-            let record = found.remove(&head_name);
+            let found = self.ports.store.records(&[one(format!("{group}.head"))]).await?;
+            let record = found.into_iter().flatten().next();
             let head = match &record {
                 Some(record) => decode::<Head>(record)?,
                 None => Head::default(),
@@ -174,16 +175,27 @@ impl Engine {
                 let state = Arc::default();
                 return Ok(KeptState { group, state_version, record, head, state });
             }
-            let pages: Option<Vec<&Record>> =
-                head.pages.iter().map(|(name, _)| found.get(name)).collect();
-            let Some(pages) = pages else { continue };
-            let state = if pages.is_empty() {
-                head.inline.clone().into_iter().collect()
-            } else {
+            if head.pages.is_empty() {
+                let state = Arc::new(head.inline.clone().into_iter().collect());
+                return Ok(KeptState { group, state_version, record, head, state });
+            }
+            // By their names: pages of refused decisions may lie between them.
+            let named: Vec<RecordQuery> =
+                head.pages.iter().map(|(name, _)| one(name.clone())).collect();
+            let found = self.ports.store.records(&named).await?;
+            let pages: Vec<&Record> = found.iter().flatten().collect();
+            if pages.len() == head.pages.len() {
                 let pages = pages.into_iter().map(|page| decode::<StatePage>(page).map(Arc::new));
-                PolicyState::of_pages(pages.collect::<Result<_, _>>()?)
-            };
-            return Ok(KeptState { group, state_version, record, head, state: Arc::new(state) });
+                let state = Arc::new(PolicyState::of_pages(pages.collect::<Result<_, _>>()?));
+                return Ok(KeptState { group, state_version, record, head, state });
+            }
+            // Another process has replaced the state meanwhile, or a page is lost.
+            if last == Some(head.version) {
+                tracing::error!(%queue, plugin = %plugin.name, "pages of a retry strategy's state are missing; the state begins empty");
+                let state = Arc::default();
+                return Ok(KeptState { group, state_version, record, head, state });
+            }
+            last = Some(head.version);
         }
         Err(Error::Unavailable {
             retry_after: Duration::from_secs(1),

@@ -25,17 +25,21 @@ use tidegate_engine::{
 };
 use tidegate_server::{Server, runtime::Handled};
 
-/// A server whose handler of type `work` fails every first attempt.
-async fn server(policy: impl Policy + 'static) -> Server {
-    let ports = Ports {
+/// The parts of a server that keeps everything in memory.
+fn ports() -> Ports {
+    Ports {
         store: Arc::new(MemoryStore::new()),
         objects: Arc::new(InMemory::new()),
         work: Arc::new(MemoryWorkQueue::default()),
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
         policy: Arc::new(tidegate_core::port::policy::NoPolicy),
-    };
-    Server::builder(ports, Arc::new(HttpTarget::new(Guard::default()).unwrap()))
+    }
+}
+
+/// A server whose handler of type `work` fails every first attempt.
+async fn server(policy: impl Policy + 'static) -> Server {
+    Server::builder(ports(), Arc::new(HttpTarget::new(Guard::default()).unwrap()))
         .policy(Arc::new(policy))
         .handler(name("work"), 4, |call| {
             let first = call.job.life.attempt == 1;

@@ -3,14 +3,17 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
 use tidegate_core::{
     job::{Outcome, Payload, retry::Retry, type_config::TypeConfig},
     port::{
-        Policy,
+        Policy, Target,
         policy::{
             Call, Fault, Plugin, Problem, Purpose, RetryAnswer, RetryCall, RetryOutput, RetryPlan,
             ThrottleAnswer, ThrottleCall,
         },
+        target::{Request, Response, TargetError},
     },
     queue::{QueueConfig, plugin::Role},
     time::Seconds,
@@ -20,8 +23,9 @@ use tidegate_engine::{
     request::{LeaseRequest, NewJob},
     testkit::{FnPolicy, builders::name, policies::fault},
 };
+use tidegate_server::Server;
 
-use super::{server, until, version};
+use super::{ports, server, until, version};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_retry_decision_does_not_wait_for_the_next_sweep() {
@@ -53,6 +57,48 @@ async fn a_retry_decision_does_not_wait_for_the_next_sweep() {
         took < Duration::from_millis(250),
         "five times it took {took:?} at least: a retry decision waited for a sweep"
     );
+    server.stop().await;
+}
+
+/// A target whose home is down. It notes the URLs that were called.
+#[derive(Default)]
+struct DownAtHome(Mutex<Vec<String>>);
+
+#[async_trait]
+impl Target for DownAtHome {
+    async fn call(&self, request: Request) -> Result<Response, TargetError> {
+        let status = if request.url.contains("home") { 500 } else { 200 };
+        self.0.lock().push(request.url);
+        Ok(Response { status, headers: Vec::new(), body: Bytes::new() })
+    }
+}
+
+#[tokio::test]
+async fn an_attempt_goes_to_the_target_that_a_strategy_chose() {
+    let target = Arc::new(DownAtHome::default());
+    let policy = FnPolicy::default().retrying(|_, call| {
+        let target = Some("eu".to_owned());
+        Ok(RetryAnswer::Retry(RetryPlan { target, ..RetryPlan::new(call.now) }))
+    });
+    let server = Server::builder(ports(), Arc::clone(&target) as _)
+        .policy(Arc::new(policy))
+        .start()
+        .await
+        .unwrap();
+    server.push_plugin(&name("planner"), version("v1", 0), Stage::Live).await.unwrap();
+    let config = serde_json::json!({
+        "target": {"url": "https://home.example/{id}"},
+        "retry_targets": {"eu": "https://eu.example/{type}/{id}"},
+        "retry": {"plugin": "planner", "config": {}},
+    });
+    let config = serde_json::from_value(config).unwrap();
+    server.put_type(&name("work"), config, None).await.unwrap();
+    let job = server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap().job;
+    let patience = Duration::from_secs(20);
+    server.result(&job.id, None, patience).await.unwrap().ended().expect("it ends");
+    let id = &job.id;
+    let called = [format!("https://home.example/{id}"), format!("https://eu.example/work/{id}")];
+    assert_eq!(*target.0.lock(), called);
     server.stop().await;
 }
 

@@ -1167,8 +1167,8 @@ class JobType(TypedDict):
     """
     retry_targets: NotRequired[dict[str, str]]
     """Other URLs that a retry strategy may choose for the next attempt, by name: at most 16, of
-    the form of `target.url`. Headers, credentials and signature are those of `target`, or of
-    the server's default target. A target of another kind has none.
+    the form of `target.url`. Headers, credentials and signature are those of `target`, which
+    must have a `url`.
     """
     secrets: NotRequired[list[str] | None]
     """The secrets that it has, by the paths of their settings: `target.signing_secret`,
@@ -1756,8 +1756,8 @@ class PluginCallLogLine(TypedDict):
 class PluginCalls(TypedDict):
     """How the calls of plugins about a queue's jobs are recorded."""
     redact: NotRequired[list[str] | None]
-    """What recorded calls lack (default: nothing): `data` of jobs; the throttler's `state`;
-    messages and details of `failures`; the `texts` of the plugin, which are its log, its
+    """What recorded calls lack (default: nothing): `data` of jobs; the plugin's `state`, in either
+    role; messages and details of `failures`; the `texts` of the plugin, which are its log, its
     reasons and the messages of its faults; all `attributes`, or one as `attributes.NAME`. At
     most 32.
     """
@@ -2374,7 +2374,7 @@ class RecordedPluginCall(TypedDict):
     reason: str
     """Why it was recorded: `latest` (in memory), `fault`, `filter` or `sample`."""
     redacted: list[str]
-    """What it lacks, as the setting `plugin_calls` of its queue says."""
+    """What it lacks, as the setting `plugin_calls` of its queue defines."""
     role: Role
     """The role in which it was called."""
     shadow: bool
@@ -3233,8 +3233,8 @@ class TypeConfig(TypedDict):
     """
     retry_targets: NotRequired[dict[str, str] | None]
     """Other URLs that a retry strategy may choose for the next attempt, by name: at most 16, of
-    the form of `target.url`. Headers, credentials and signature are those of `target`, or of
-    the server's default target. A target of another kind has none.
+    the form of `target.url`. Headers, credentials and signature are those of `target`, which
+    must have a `url`.
     """
     start: NotRequired[Start | None]
     """Whether a push is claimed before it is sent (default `claim`). `plain` needs a push target,
@@ -3315,8 +3315,8 @@ class TypeConfigPatch(TypedDict):
     """
     retry_targets: NotRequired[dict[str, str] | None]
     """Other URLs that a retry strategy may choose for the next attempt, by name: at most 16, of
-    the form of `target.url`. Headers, credentials and signature are those of `target`, or of
-    the server's default target. A target of another kind has none.
+    the form of `target.url`. Headers, credentials and signature are those of `target`, which
+    must have a `url`.
     """
     start: NotRequired[Start | None]
     """Whether a push is claimed before it is sent (default `claim`). `plain` needs a push target,

@@ -299,7 +299,8 @@ impl ThrottleJson {
     pub(super) fn call(self) -> ThrottleCall {
         let queue = self.context.queue;
         let mut hosts = TargetHosts::default();
-        let mut target = |job_type, host: Option<&String>| hosts.name_of(job_type, host?);
+        let mut target =
+            |job_type: &TypeName, host: Option<&String>| hosts.name_of(job_type, host?);
         let candidates = self.candidates.into_iter();
         let candidates: Vec<Job> = candidates
             .map(|written| {

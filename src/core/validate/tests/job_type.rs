@@ -91,10 +91,18 @@ fn a_type_within_its_bounds_is_good(#[case] config: Value) {
 #[case::retry_targets_of_workers(
     json!({"target": {"pull": true}, "retry_targets": {"eu": "https://eu.example.org/"}}),
     "retry_targets",
-    "must be given only with a target that has `url`, or with the default target",
+    "must be given only with a `target` that has `url`",
+)]
+#[case::retry_targets_of_the_default_target(
+    json!({"retry_targets": {"eu": "https://eu.example.org/"}}),
+    "retry_targets",
+    "must be given only with a `target` that has `url`",
 )]
 #[case::retry_target(
-    json!({"retry_targets": {"eu": "https://{id}.example.org/"}}),
+    json!({
+        "target": {"url": "https://example.org/"},
+        "retry_targets": {"eu": "https://{id}.example.org/"},
+    }),
     "retry_targets.eu",
     "can have {type} and {id} only in its path and query",
 )]

@@ -121,7 +121,7 @@ impl Engine {
             state: Arc::clone(&throttling.state),
             data: self.data_for(throttling, jobs.iter()).await?,
             hosts: Arc::clone(&self.catalog().await?.hosts),
-            waiting: throttling.groups(&limits.queue),
+            waiting: throttling.groups(&limits.queue).covering(jobs),
         }))
     }
 }

@@ -146,6 +146,8 @@ impl<'a> Search<'a> {
         let throttling = self.plan.throttling.as_ref().expect("the caller has a throttler");
         let text = |index: &usize| data.texts.get_key_value(&page[*index].job.id);
         let texts = candidates.iter().filter_map(text);
+        let candidates: Vec<Job> =
+            candidates.iter().map(|index| page[*index].job.clone()).collect();
         Arc::new(ThrottleCall {
             queue: self.queue.clone(),
             now: self.now,
@@ -154,12 +156,12 @@ impl<'a> Search<'a> {
             concurrency: self.limits.queue.concurrency,
             room: self.capacities.total(),
             running: self.running(),
-            candidates: candidates.iter().map(|index| page[*index].job.clone()).collect(),
+            waiting: waiting.covering(&candidates),
+            candidates,
             ended: Arc::clone(&throttling.ended),
             state: Arc::clone(&throttling.state),
             data: texts.map(|(id, text)| (id.clone(), text.clone())).collect(),
             hosts: Arc::clone(&self.catalog.hosts),
-            waiting,
         })
     }
 

@@ -124,6 +124,19 @@ async fn decisions_of_two_processes_lose_no_change_of_the_state() {
 }
 
 #[tokio::test]
+async fn a_failure_that_another_process_decided_counts_once() {
+    for harness in every_store_and_table() {
+        let mut harness = with_strategy(harness, counting(0), 1).await;
+        fail_many(&mut harness, 5).await;
+        let pending = harness.engine.sweep().await.unwrap().pending;
+        assert_eq!(harness.engine.decide_retries(pending.clone()).await.unwrap().changed.len(), 5);
+        let other = harness.another();
+        assert_eq!(other.decide_retries(pending).await.unwrap().changed.len(), 0);
+        assert_eq!(seen(&mut harness).await, 5);
+    }
+}
+
+#[tokio::test]
 async fn a_large_state_is_kept_in_pages() {
     for harness in every_store_and_table() {
         let mut harness = with_strategy(harness, counting(2000), 1).await;
