@@ -12,5 +12,5 @@ async fn main() -> Result<(), lambda_http::Error> {
     let metrics = lambda::observe(&settings);
     let server = lambda::open(&settings).await?.start().await?;
     let routes = lambda::router(server, lambda::api(&settings).await?, metrics).await;
-    lambda_http::run(routes.map_request(gateway::from_gateway)).await
+    lambda_http::run(routes.map_request(gateway::from_gateway).and_then(gateway::to_gateway)).await
 }

@@ -34,7 +34,11 @@ async fn main() -> Result<(), lambda_http::Error> {
             answer.await
         }
     };
-    lambda_http::run(routes.map_request(gateway::from_gateway).map_future(after_compiling)).await
+    let service = routes
+        .map_request(gateway::from_gateway)
+        .map_future(after_compiling)
+        .and_then(gateway::to_gateway);
+    lambda_http::run(service).await
 }
 
 /// The program `compile` of this package, with the memory that this function does not reserve.

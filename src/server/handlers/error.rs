@@ -112,6 +112,7 @@ impl Problem {
     }
 
     /// The same problem with a part of a request: its field is one of `outer`, or `outer` itself.
+    #[cfg(feature = "embedded")]
     #[must_use]
     pub fn within(mut self, outer: &str) -> Self {
         let inner = self.0.field.take();

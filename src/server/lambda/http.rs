@@ -9,10 +9,9 @@ use std::{
 };
 
 use axum::{
-    Router,
-    body::HttpBody as _,
+    Router, body,
     extract::Request,
-    http::{self, HeaderValue, StatusCode, Uri, header, uri::PathAndQuery},
+    http::{self, StatusCode, Uri, header, uri::PathAndQuery},
     middleware::{self, Next},
     response::{IntoResponse, Response},
 };
@@ -129,7 +128,7 @@ pub async fn router(server: Server, function: ApiFunction, metrics: Metrics) -> 
             // them.
             let _ = server.flush().await;
             server.record_token_uses(&used, TOKEN_USE_INTERVAL).await;
-            encoded(answer)
+            answer
         };
         async move { metrics.instrument(call).await }
     });
@@ -160,16 +159,32 @@ pub fn strip_stage_prefix<B>(request: &mut http::Request<B>, stage: &str) {
     }
 }
 
-/// Marks a large answer to be sent as base64, which Lambda's adapter does if there is a content
-/// encoding. As a JSON string, an answer with many quotes could grow to twice its size.
-fn encoded(mut answer: Response) -> Response {
-    if answer.body().size_hint().exact().is_some_and(|bytes| bytes > MAX_ANSWER_BYTES as u64 / 2) {
-        answer
-            .headers_mut()
-            .entry(header::CONTENT_ENCODING)
-            .or_insert(HeaderValue::from_static("identity"));
-    }
-    answer
+/// The body of an answer as Lambda takes it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Content {
+    /// A string of the answer's JSON.
+    Text(String),
+    /// Bytes, which the answer contains in base64.
+    Bytes(Vec<u8>),
+}
+
+/// Reads the body of `answer`. Its bytes stay what they are, whatever encoding its `content-type`
+/// names. A body that cannot be read is answered with 500.
+pub async fn with_content(answer: Response) -> http::Response<Content> {
+    let (mut parts, body) = answer.into_parts();
+    let content = match body::to_bytes(body, MAX_ANSWER_BYTES).await.map(Vec::from) {
+        // In a JSON string, a text with many quotes could grow to twice its size.
+        Ok(bytes) if bytes.len() > MAX_ANSWER_BYTES / 2 => Content::Bytes(bytes),
+        Ok(bytes) => String::from_utf8(bytes)
+            .map_or_else(|error| Content::Bytes(error.into_bytes()), Content::Text),
+        Err(error) => {
+            tracing::error!(%error, "the body of an answer cannot be read");
+            parts = Response::new(()).into_parts().0;
+            parts.status = StatusCode::INTERNAL_SERVER_ERROR;
+            Content::Text(String::new())
+        }
+    };
+    http::Response::from_parts(parts, content)
 }
 
 /// Reads the tokens. Returns whether that succeeded.
@@ -199,4 +214,38 @@ fn must_refresh(read_at: &Mutex<Timestamp>, now: Timestamp) -> bool {
         *read_at = now;
     }
     expired
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn content_of(bytes: Vec<u8>) -> Content {
+        let headers = [(header::CONTENT_TYPE, "text/plain; charset=iso-8859-1")];
+        let answer = with_content((headers, bytes).into_response()).await;
+        assert_eq!(answer.headers().len(), 1, "{:?}", answer.headers());
+        answer.into_body()
+    }
+
+    #[tokio::test]
+    async fn the_bytes_of_an_answer_stay_what_they_are() {
+        assert_eq!(content_of(b"\xe9".into()).await, Content::Bytes(b"\xe9".into()));
+        assert_eq!(content_of("é".into()).await, Content::Text("é".into()));
+        assert_eq!(content_of(Vec::new()).await, Content::Text(String::new()));
+    }
+
+    #[tokio::test]
+    async fn a_large_text_is_sent_in_base64() {
+        let text = vec![b'"'; MAX_ANSWER_BYTES / 2 + 1];
+        assert_eq!(content_of(text.clone()).await, Content::Bytes(text));
+    }
+
+    #[tokio::test]
+    async fn a_body_that_cannot_be_read_is_answered_with_500() {
+        let parts = futures_util::stream::iter([Ok("half"), Err(std::io::Error::other("broken"))]);
+        let answer = Response::new(body::Body::from_stream(parts));
+        let answer = with_content(answer).await;
+        assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        assert_eq!(answer.into_body(), Content::Text(String::new()));
+    }
 }

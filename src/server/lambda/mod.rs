@@ -29,10 +29,12 @@ mod sweep;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 
+pub use axum::response::Response;
+
 pub use crate::telemetry::function::{Metrics, observe};
 pub use event::{Failures, SqsEvent};
 pub use handlers::{deliver, handle_dead_letter, tick};
-pub use http::{ApiFunction, router, strip_stage_prefix};
+pub use http::{ApiFunction, Content, router, strip_stage_prefix, with_content};
 pub use ingest::Ingest;
 pub use open::{DeploymentOpenError, api, deadline, open, open_to_deliver};
 pub use redelivery::Redelivery;

@@ -106,6 +106,10 @@ impl Builder {
     /// The store's.
     pub async fn start(self) -> Result<Server, Error> {
         let (busy, idle) = mpsc::channel(1);
+        #[cfg_attr(
+            not(any(test, feature = "embedded")),
+            expect(unused_variables, reason = "only its tasks take them")
+        )]
         let (shadow, shadow_calls) = shadow::Shadow::new();
         let mut ports = self.ports;
         // A function has no readers.

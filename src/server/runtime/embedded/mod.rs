@@ -23,7 +23,9 @@ use super::{
     shadow::{self, ShadowCalls},
 };
 use tidegate_core::job::{QueueName, TypeName};
-use tidegate_engine::{Catalog, Error, request::WorkerStatus};
+#[cfg(any(test, feature = "embedded"))]
+use tidegate_engine::Error;
+use tidegate_engine::{Catalog, request::WorkerStatus};
 
 impl Server {
     /// Resumes what was under way at the stop and starts the tasks of the server.
