@@ -1,6 +1,7 @@
 //! A tick of 1000 candidates on SQLite, with I/O: under constraints, and under an equivalent
 //! `region-share` throttler. A tick over a backlog of 1000 tenants, without and with the groups of
-//! what waits, and the count of that backlog.
+//! what waits, and the count of that backlog. Calls of the plugin are recorded in memory, as in a
+//! server.
 //!
 //! `cargo bench --bench tick`. Commits are durable (`synchronous=FULL`), so the disk counts. The
 //! plugin is loaded before the measurement; `--bench plugins` measures loading.
@@ -22,6 +23,7 @@ use tidegate_backends::{
     wasm::{
         PluginHost, Run,
         compile::{Artifact, Compiler},
+        recording::RecordingRules,
     },
 };
 use tidegate_core::{job::Payload, queue::plugin::Description};
@@ -74,6 +76,7 @@ impl Plugins {
             PluginHost::new(Arc::clone(&objects), Arc::new(FakeClock::new(at(0))), Run::Here)
                 .unwrap(),
         );
+        host.set_recording_rules(RecordingRules { latest: true, ..RecordingRules::default() });
         let component =
             fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("plugins/dist/region-share.wasm"))
                 .unwrap();

@@ -30,7 +30,7 @@ const MAX_LATEST_BYTES: usize = 4 << 20;
 const MAX_ALL_LATEST_BYTES: usize = 32 << 20;
 /// Most calls that wait to be stored.
 const MAX_UNSTORED: usize = 64;
-/// Most bytes of their JSON.
+/// Most estimated bytes of them.
 const MAX_UNSTORED_BYTES: usize = 16 << 20;
 /// Most calls of a plugin that are stored in a minute because they failed.
 const MAX_FAULTS_PER_MINUTE: u32 = 20;
@@ -144,9 +144,9 @@ pub struct Unstored {
 }
 
 impl Unstored {
+    /// About how many bytes of memory it holds.
     fn bytes(&self) -> usize {
-        let log: usize = self.call.log.iter().map(|(_, text)| text.len()).sum();
-        self.call.call.as_ref().map_or(0, |json| json.len()) + log
+        self.call.call.as_ref().map_or(0, |json| json.len()) + bytes_of_outcome(&self.call)
     }
 }
 
@@ -278,12 +278,17 @@ impl Recordings {
 /// About how many bytes of memory a recorded call holds. Parts that it shares with others count
 /// too.
 fn estimated_bytes(recorded: &RecordedCall<Call>) -> usize {
+    bytes_of_outcome(recorded) + bytes_of_call(&recorded.call)
+}
+
+/// The bytes of the answer, or of the fault, and of the log.
+fn bytes_of_outcome<C>(recorded: &RecordedCall<C>) -> usize {
     let log: usize = recorded.log.iter().map(|(_, text)| text.len()).sum();
     let answer = match &recorded.answer {
         Ok(answer) => bytes_of_answer(answer),
         Err(fault) => fault.message.len(),
     };
-    log + answer + bytes_of_call(&recorded.call)
+    log + answer
 }
 
 fn bytes_of_answer(answer: &Answer) -> usize {
@@ -459,6 +464,14 @@ mod tests {
         assert!((17..=18).contains(&taken.len()) && bytes <= MAX_UNSTORED_BYTES, "{bytes}");
         recordings.add_unstored(unstored());
         assert_eq!(recordings.take_unstored().len(), 1, "there is room again");
+        // Answers count too, each of more than 1 MiB.
+        let text = "x".repeat(1 << 20);
+        let state = Some(PolicyState::from([("k", text.as_str())]));
+        let answer = ThrottleAnswer { decisions: Vec::new(), more: false, state };
+        let answered = RecordedCall { answer: Ok(Answer::Throttle(answer)), ..failed.written() };
+        let unstored = Unstored { plugin, reason: Reason::Filter, call: Arc::new(answered) };
+        (0..100).for_each(|_| recordings.add_unstored(unstored.clone()));
+        assert_eq!(recordings.take_unstored().len(), 8);
         assert!(recorded(1, a_call(MAX_CALL_BYTES)).written().call.is_none());
     }
 

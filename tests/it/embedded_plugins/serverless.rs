@@ -40,7 +40,7 @@ async fn tick_until(
             let until = server.now() + Duration::from_secs(10);
             server.tick_queue(queue, vec![HintKind::Due], until).await.unwrap();
             server.flush().await.unwrap();
-            let calls = server.plugin_calls(plugin, Wanted::All, false).await.unwrap();
+            let calls = server.plugin_calls(plugin, Wanted::All).await.unwrap();
             if done(&calls) {
                 return calls;
             }

@@ -23,13 +23,14 @@ use super::{
     },
     shown,
 };
-use crate::runtime::{Comparison, ShownCall, Wanted};
+use crate::runtime::{Comparison, Server, ShownCall, Wanted};
 use tidegate_backends::wasm::diagnostics::LogLine;
 use tidegate_core::{
     job::{Payload, PluginName},
     queue::plugin_calls::CallRecording,
     validate::{ValidationError, check_filter},
 };
+use tidegate_engine::Error;
 
 /// Most faults of the live version, and of the shadow version, in an answer.
 const MAX_FAULTS: usize = 8;
@@ -149,23 +150,53 @@ async fn faults(
     _: May<Read>,
     Name(name): Name<PluginName>,
 ) -> HandlerResult {
-    let calls = api.server.plugin_calls(&name, Wanted::Faults, true).await?;
+    let calls = api.server.plugin_calls(&name, Wanted::Faults).await?;
+    let input = |id: String| {
+        let (server, name) = (&api.server, &name);
+        async move { input_of(server, name, &id).await }
+    };
+    let faults = with_inputs(calls, input).await?.into_iter().filter_map(|(call, input)| {
+        let input = input.as_deref().map_or("null", RawValue::get);
+        let call_view = AnyValue::new(&Payload::json(input.to_owned()), accept.0);
+        Some(RecordedFault { fault: fault(call)?, call: call_view })
+    });
+    Ok(accept.ok(RecordedFaults { faults: faults.collect() }).into_response())
+}
+
+/// The latest faults of the live version and of the shadow version, each with its input from
+/// `input_of`. One that exceeds the bound of all inputs and those behind it are left out.
+async fn with_inputs<F: Future<Output = Result<Option<Box<RawValue>>, Error>>>(
+    calls: Vec<ShownCall>,
+    input_of: impl Fn(String) -> F,
+) -> Result<Vec<(ShownCall, Option<Box<RawValue>>)>, Error> {
     let (mut faults, mut bytes, mut counts) = (Vec::new(), 0, [0; 2]);
-    for mut call in calls {
+    for call in calls {
         let count = &mut counts[usize::from(call.shadow)];
         *count += 1;
         if *count > MAX_FAULTS {
             continue;
         }
-        let input = call.call.take().filter(|call| {
-            bytes += call.get().len();
-            bytes <= MAX_FAULTS_BYTES
-        });
-        let input = input.as_ref().map_or("null", |call| call.get());
-        let input = AnyValue::new(&Payload::json(input.to_owned()), accept.0);
-        faults.extend(fault(call).map(|fault| RecordedFault { fault, call: input }));
+        let mut input = None;
+        if bytes <= MAX_FAULTS_BYTES {
+            input = input_of(call.id.clone()).await?;
+            bytes += input.as_ref().map_or(0, |input| input.get().len());
+        }
+        faults.push((call, input.filter(|_| bytes <= MAX_FAULTS_BYTES)));
     }
-    Ok(accept.ok(RecordedFaults { faults }).into_response())
+    Ok(faults)
+}
+
+/// The input of a recorded call; none if it is not stored, or if later calls have replaced it.
+async fn input_of(
+    server: &Server,
+    plugin: &PluginName,
+    id: &str,
+) -> Result<Option<Box<RawValue>>, Error> {
+    match server.plugin_call(plugin, id).await {
+        Ok(call) => Ok(call.call),
+        Err(Error::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// The recorded calls, without their inputs and answers.
@@ -188,7 +219,7 @@ async fn calls(
     _: May<Read>,
     Name(name): Name<PluginName>,
 ) -> HandlerResult {
-    let calls = api.server.plugin_calls(&name, Wanted::All, false).await?;
+    let calls = api.server.plugin_calls(&name, Wanted::All).await?;
     let calls = calls.into_iter().map(|call| call_view(call, accept)).collect();
     Ok(accept.ok(RecordedCalls { calls }).into_response())
 }
@@ -309,4 +340,55 @@ async fn differences(
 /// The routes of these diagnostics.
 pub fn routes() -> Routes {
     routes!(logs, faults, differences, calls, call, record, no_recording)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::RefCell, collections::BTreeMap};
+
+    use tidegate_api::UsageView;
+    use tidegate_core::{port::policy::Usage, queue::plugin::Role, time::Timestamp};
+
+    use super::*;
+
+    fn failed(number: usize, shadow: bool) -> ShownCall {
+        ShownCall {
+            id: number.to_string(),
+            reason: "fault".into(),
+            at: Timestamp::EPOCH,
+            version: 1,
+            shadow,
+            role: Role::Throttler,
+            queue: "mail".parse().unwrap(),
+            usage: UsageView::from(&Usage::default()),
+            decided: BTreeMap::new(),
+            fault: Some(("trapped".into(), "no".into())),
+            log: Vec::new(),
+            redacted: Vec::new(),
+            answer: None,
+            call: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn inputs_are_read_up_to_the_bound_of_an_answer() {
+        let calls: Vec<ShownCall> = (0..40).map(|number| failed(number, number >= 20)).collect();
+        for (input_bytes, with_input) in [(100, 16), (1 << 20, 4), (MAX_FAULTS_BYTES + 1, 0)] {
+            let read = RefCell::new(Vec::new());
+            let input_of = async |id: String| {
+                read.borrow_mut().push(id);
+                let text = format!("\"{}\"", "x".repeat(input_bytes - 2));
+                Ok(Some(RawValue::from_string(text).unwrap()))
+            };
+            let faults = with_inputs(calls.clone(), input_of).await.unwrap();
+            let ids: Vec<&str> = faults.iter().map(|(call, _)| &*call.id).collect();
+            let latest: Vec<String> = (0..8).chain(20..28).map(|n| n.to_string()).collect();
+            assert_eq!(ids, latest);
+            let has_input: Vec<bool> = faults.iter().map(|(_, input)| input.is_some()).collect();
+            assert!(has_input[..with_input].iter().all(|has| *has), "{has_input:?}");
+            assert!(has_input[with_input..].iter().all(|has| !has), "{has_input:?}");
+            // The one that exceeds the bound is read, and none behind it.
+            assert_eq!(read.into_inner(), ids[..(with_input + 1).min(16)]);
+        }
+    }
 }

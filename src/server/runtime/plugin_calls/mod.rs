@@ -288,7 +288,7 @@ impl Wanted {
 impl Server {
     /// The recorded calls of a plugin, latest first, each at most once. At most 20 of the latest
     /// calls of this process, and of the stored ones 50 that failed, 100 that matched a filter and
-    /// 60 samples. They have no call and no answer unless `whole`.
+    /// 60 samples. They have no call and no answer: [`Server::plugin_call`] reads those of one.
     ///
     /// # Errors
     ///
@@ -297,14 +297,12 @@ impl Server {
         &self,
         plugin: &PluginName,
         wanted: Wanted,
-        whole: bool,
     ) -> Result<Vec<ShownCall>, Error> {
         let catalog = self.inner.engine.catalog().await?;
         self.plugin(plugin).await?;
-        let mut calls = self.inner.stored_calls(plugin, wanted, whole).await?;
-        let bodies = if whole { Bodies::Kept } else { Bodies::Dropped };
+        let mut calls = self.inner.stored_calls(plugin, wanted).await?;
         let wants = |reason, _: &str| wanted.has(reason);
-        for call in self.inner.calls_in_memory(plugin, &catalog, bodies, wants) {
+        for call in self.inner.calls_in_memory(plugin, &catalog, Bodies::Dropped, wants) {
             if calls.iter().all(|known| known.key() != call.key()) {
                 calls.push(call);
             }

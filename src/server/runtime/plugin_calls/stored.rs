@@ -1,9 +1,19 @@
 //! Recorded calls in the store: a ring of records for each plugin and reason.
 //!
-//! A record has one of a fixed number of places, and a new call replaces the oldest one of its
+//! A call has one of a fixed number of places, and a new call replaces the oldest one of its
 //! reason, so that the number of records is bounded without counting them. Records expire after a
 //! week. Two processes that store a call of one plugin at the same time may choose the same place;
 //! one of the two calls is then lost.
+//!
+//! A call has up to two records, so that lists read no inputs:
+//!
+//! | name | content |
+//! |---|---|
+//! | `GROUP.fault-012` | the call without its input and answer |
+//! | `GROUP.body-fault-012` | its body: its id, its input and its answer |
+//!
+//! They are written in one transaction, which a store may make in steps. A body belongs to the call
+//! in its place only if it has the id of that call.
 
 use std::{
     collections::HashMap,
@@ -12,13 +22,15 @@ use std::{
 };
 
 use flate2::{Compression, read::ZlibDecoder, write::ZlibEncoder};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::value::RawValue;
 use tidegate_backends::wasm::recording::{Reason, Unstored};
 use tidegate_core::{
     event::trigger::{digest, hex},
     job::PluginName,
     port::{
         Write,
-        job_store::{Record, RecordKind, RecordQuery},
+        job_store::{Record, RecordKind, RecordQuery, Txn},
     },
     time::Timestamp,
 };
@@ -28,13 +40,15 @@ use super::{Inner, ShownCall, Wanted, recording_of, redact::Bodies};
 
 /// How long a call is stored.
 const RETENTION: Duration = Duration::from_hours(7 * 24);
-/// Most bytes of a record. Of a call that has more when it is compressed, only what was decided and
-/// logged is stored.
+/// Most bytes of a record. Of a call that has more when it is compressed, the input is not stored;
+/// then neither the answer nor the log.
 const MAX_RECORD_BYTES: usize = 128 << 10;
 /// Most bytes of a record when it is read and decompressed.
 const MAX_CONTENT_BYTES: u64 = 8 << 20;
-/// Most records of one read, and of one commit.
-const PAGE_RECORDS: u32 = 16;
+/// Most records of each reason in one read.
+const PAGE_RECORDS: u32 = 64;
+/// Most calls of one commit, each with two records.
+const MAX_COMMITTED_CALLS: usize = 8;
 /// How long the places that a process read are valid if others write, too.
 const MAX_PLACES_AGE: Duration = Duration::from_mins(1);
 /// Most unexpired records: without a bound, because the number of places bounds them.
@@ -92,12 +106,17 @@ fn group(plugin: &PluginName) -> String {
     name
 }
 
-/// The end of a record's name: `fault-012`.
+/// A call's place: `fault-012`.
 fn place_name(reason: Reason, place: usize) -> String {
     format!("{}-{place:03}", reason.as_str())
 }
 
-/// The reason, as an index into [`PLACES`], and the place in the name of a record.
+/// The names of the records of a call: its own, and that of its body.
+fn record_names(group: &str, place: &str) -> [String; 2] {
+    [format!("{group}.{place}"), format!("{group}.body-{place}")]
+}
+
+/// The reason, as an index into [`PLACES`], and the place in the name of a call's record.
 fn place_of(name: &str) -> Option<(usize, usize)> {
     let (_, name) = name.split_once('.')?;
     let (word, place) = name.split_once('-')?;
@@ -105,32 +124,83 @@ fn place_of(name: &str) -> Option<(usize, usize)> {
     Some((reason, place.parse().ok()?))
 }
 
-fn query(prefix: String, after: Option<String>) -> RecordQuery {
-    RecordQuery { kind: RECORD_KIND, prefix, after, limit: PAGE_RECORDS }
+fn query(prefix: String, limit: u32) -> RecordQuery {
+    RecordQuery { kind: RECORD_KIND, prefix, after: None, limit }
 }
 
-/// `shown` as the content of a record: without the call if it is too large, and none if it is still
-/// too large.
-fn written(shown: &ShownCall) -> Option<Vec<u8>> {
-    let fitting = |shown: &ShownCall| {
-        let json = serde_json::to_vec(shown).ok()?;
-        let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
-        encoder.write_all(&json).ok()?;
-        encoder.finish().ok().filter(|bytes| bytes.len() <= MAX_RECORD_BYTES)
-    };
-    let without_call = || ShownCall { call: None, ..shown.clone() };
-    let bare = || ShownCall { answer: None, log: Vec::new(), ..without_call() };
-    fitting(shown).or_else(|| fitting(&without_call())).or_else(|| fitting(&bare()))
+/// The input and the answer of a stored call.
+#[derive(Serialize, Deserialize)]
+struct Body {
+    /// The id of the call.
+    id: String,
+    /// Its input; none if it is too large.
+    call: Option<Box<RawValue>>,
+    answer: Option<Box<RawValue>>,
 }
 
-/// The call in a record; none if it cannot be read.
-fn read(record: &Record) -> Option<ShownCall> {
+impl Body {
+    /// The content of its record: without the input if it is too large, and none if it is still too
+    /// large or empty.
+    fn written(&self) -> Option<Vec<u8>> {
+        let without_input = || {
+            let answer = Some(self.answer.clone()?);
+            packed(&Self { id: self.id.clone(), call: None, answer })
+        };
+        match self.call {
+            Some(_) => packed(self).or_else(without_input),
+            None => without_input(),
+        }
+    }
+}
+
+/// `content` as the content of a record; none if it is too large.
+fn packed(content: &impl Serialize) -> Option<Vec<u8>> {
+    let json = serde_json::to_vec(content).ok()?;
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(&json).ok()?;
+    encoder.finish().ok().filter(|bytes| bytes.len() <= MAX_RECORD_BYTES)
+}
+
+/// The content of a record; none if it cannot be read.
+fn unpacked<T: DeserializeOwned>(record: &Record) -> Option<T> {
     let mut json = Vec::new();
     let unpacked = ZlibDecoder::new(&*record.bytes).take(MAX_CONTENT_BYTES).read_to_end(&mut json);
     let read = unpacked
         .map_err(|error| error.to_string())
         .and_then(|_| serde_json::from_slice(&json).map_err(|error| error.to_string()));
-    read.inspect_err(|error| tracing::warn!(%error, "a recorded call cannot be read")).ok()
+    read.inspect_err(|error| {
+        tracing::warn!(%error, name = record.name, "a record of a plugin's call cannot be read");
+    })
+    .ok()
+}
+
+/// The call in a record that has not expired, without its body.
+fn read(record: &Record, now: Timestamp) -> Option<ShownCall> {
+    let shown: ShownCall = (now < record.until).then(|| unpacked(record)).flatten()?;
+    Some(ShownCall { call: None, answer: None, ..shown })
+}
+
+/// What stores a call in its place of `group`; none if it is too large even without its body and
+/// its log.
+///
+/// The call is written before its body: a body without its call would not be found when the plugin
+/// is deleted.
+fn stored(group: &str, place: &str, mut shown: ShownCall) -> Option<Txn> {
+    let body = Body { id: shown.id.clone(), call: shown.call.take(), answer: shown.answer.take() };
+    let bytes =
+        packed(&shown).or_else(|| packed(&ShownCall { log: Vec::new(), ..shown.clone() }))?;
+    let until = shown.at + RETENTION;
+    let record = |name, bytes| Record { kind: RECORD_KIND, name, until, bytes };
+    let [name, name_of_body] = record_names(group, place);
+    let body = match body.written() {
+        Some(bytes) => Write::PutRecord(record(name_of_body, bytes)),
+        None => remove(name_of_body),
+    };
+    Some(vec![Write::PutRecord(record(name, bytes)), body])
+}
+
+fn remove(name: String) -> Write {
+    Write::RemoveRecord { kind: RECORD_KIND, name, until: None }
 }
 
 impl Inner {
@@ -169,7 +239,7 @@ impl Inner {
         // A plugin is deleted before its records. With the lock on the rings, a catalog that still
         // has the plugin is older than the removal of its records.
         let catalog = self.engine.catalog().await?;
-        let mut writes = Vec::new();
+        let mut txns = Vec::new();
         for unstored in unstored {
             let plugin = &unstored.plugin;
             if !catalog.plugins.contains_key(plugin) {
@@ -192,22 +262,28 @@ impl Inner {
             let Some(place) = ring.place(unstored.reason, shown.at, drawn) else { continue };
             let place = place_name(unstored.reason, place);
             shown.id = format!("{place}-{}", shown.key());
-            let Some(bytes) = written(&shown) else { continue };
-            let name = format!("{}.{place}", group(plugin));
-            let record = Record { kind: RECORD_KIND, name, until: shown.at + RETENTION, bytes };
-            writes.push(vec![Write::PutRecord(record)]);
+            txns.extend(stored(&group(plugin), &place, shown));
         }
-        while !writes.is_empty() {
-            let page = writes.split_off(writes.len().saturating_sub(PAGE_RECORDS as usize));
+        self.commit_calls(txns).await
+    }
+
+    /// Commits the transactions of calls in their order, because a later one may be about the same
+    /// place.
+    async fn commit_calls(&self, txns: Vec<Txn>) -> Result<(), Error> {
+        let mut txns = txns.into_iter();
+        loop {
+            let page: Vec<Txn> = txns.by_ref().take(MAX_COMMITTED_CALLS).collect();
+            if page.is_empty() {
+                return Ok(());
+            }
             self.engine.ports().store.commit(page).await?;
         }
-        Ok(())
     }
 
     /// The places of the stored calls of a plugin.
     async fn read_ring(&self, plugin: &PluginName) -> Result<Ring, Error> {
         let mut ring = Ring::new(self.engine.now());
-        self.each_record(plugin, "", |record| {
+        self.each_record(plugin, Wanted::All, |record| {
             let at = record.until.millis() - RETENTION.as_millis() as i64;
             ring.add(&record.name, Timestamp::from_millis(at));
         })
@@ -215,55 +291,49 @@ impl Inner {
         Ok(ring)
     }
 
-    /// Calls `each` with the records of a plugin whose names go on with `place`.
+    /// Calls `each` with the records of a plugin's calls. Those of their bodies are not read.
     async fn each_record(
         &self,
         plugin: &PluginName,
-        place: &str,
+        wanted: Wanted,
         mut each: impl FnMut(&Record) + Send,
     ) -> Result<(), Error> {
-        let mut query = query(format!("{}.{place}", group(plugin)), None);
-        let most: usize = PLACES.iter().map(|(_, count)| count).sum();
+        let group = group(plugin);
+        let reasons = PLACES.into_iter().filter(|(reason, _)| wanted.has(*reason));
+        let prefix = |(reason, _): (Reason, usize)| format!("{group}.{}-", reason.as_str());
+        let mut queries: Vec<RecordQuery> =
+            reasons.map(prefix).map(|prefix| query(prefix, PAGE_RECORDS)).collect();
+        let most = PLACES.iter().map(|(_, count)| *count).max().unwrap_or(0);
         for _ in 0..=most.div_ceil(PAGE_RECORDS as usize) {
-            let store = &self.engine.ports().store;
-            let page = store.records(std::slice::from_ref(&query)).await?.pop().unwrap_or_default();
-            page.iter().for_each(&mut each);
-            match page.last() {
-                Some(last) if page.len() as u32 == PAGE_RECORDS => {
-                    query.after = Some(last.name.clone());
-                }
-                _ => break,
+            if queries.is_empty() {
+                break;
             }
+            let pages = self.engine.ports().store.records(&queries).await?;
+            let mut unfinished = Vec::new();
+            for (query, page) in queries.into_iter().zip(pages) {
+                page.iter().for_each(&mut each);
+                if let Some(last) = page.last().filter(|_| page.len() as u32 == PAGE_RECORDS) {
+                    unfinished.push(RecordQuery { after: Some(last.name.clone()), ..query });
+                }
+            }
+            queries = unfinished;
         }
         Ok(())
     }
 
-    /// The stored calls of a plugin that have not expired.
+    /// The stored calls of a plugin that have not expired, without their inputs and answers.
     pub(super) async fn stored_calls(
         &self,
         plugin: &PluginName,
         wanted: Wanted,
-        whole: bool,
     ) -> Result<Vec<ShownCall>, Error> {
-        let place = match wanted {
-            Wanted::All => "",
-            Wanted::Faults => Reason::Fault.as_str(),
-        };
         let (now, mut calls) = (self.engine.now(), Vec::new());
-        self.each_record(plugin, place, |record| {
-            let Some(mut call) = (now < record.until).then(|| read(record)).flatten() else {
-                return;
-            };
-            if !whole {
-                (call.call, call.answer) = (None, None);
-            }
-            calls.push(call);
-        })
-        .await?;
+        self.each_record(plugin, wanted, |record| calls.extend(read(record, now))).await?;
         Ok(calls)
     }
 
-    /// The stored call with this id, unless another one has its place.
+    /// The stored call with this id, unless another one has its place. It has no input and no
+    /// answer if these are not stored, or are already those of another call.
     pub(super) async fn stored_call(
         &self,
         plugin: &PluginName,
@@ -277,29 +347,36 @@ impl Inner {
         let Some(place) = place.parse::<u16>().ok().filter(|_| is_stored) else {
             return Ok(None);
         };
-        let (now, mut found) = (self.engine.now(), None);
-        self.each_record(plugin, &format!("{word}-{place:03}"), |record| {
-            let call = (now < record.until).then(|| read(record)).flatten();
-            found = found.take().or(call.filter(|call| call.id == id));
-        })
-        .await?;
-        Ok(found)
+        let queries =
+            record_names(&group(plugin), &format!("{word}-{place:03}")).map(|name| query(name, 1));
+        let found = self.engine.ports().store.records(&queries).await?;
+        let mut found = found.into_iter().map(|page| page.into_iter().next());
+        let (call, body) = (found.next().flatten(), found.next().flatten());
+        let now = self.engine.now();
+        let Some(call) = call.and_then(|record| read(&record, now)).filter(|call| call.id == id)
+        else {
+            return Ok(None);
+        };
+        let body = body.and_then(|record| unpacked(&record)).filter(|body: &Body| body.id == id);
+        let (input, answer) = body.map(|body| (body.call, body.answer)).unwrap_or_default();
+        Ok(Some(ShownCall { call: input, answer, ..call }))
     }
 
     /// Removes the stored calls of a deleted plugin.
     pub(in crate::runtime) async fn forget_plugin_calls(&self, plugin: &PluginName) {
         let mut rings = self.recorded_calls.rings.lock().await;
         rings.remove(plugin);
-        let mut names = Vec::new();
-        let found = self.each_record(plugin, "", |record| names.push(record.name.clone())).await;
-        let remove = |name| vec![Write::RemoveRecord { kind: RECORD_KIND, name, until: None }];
+        let (group, mut txns) = (group(plugin), Vec::new());
         let removed = async {
-            found?;
-            let removes: Vec<_> = names.into_iter().map(remove).collect();
-            for page in removes.chunks(PAGE_RECORDS as usize) {
-                self.engine.ports().store.commit(page.to_vec()).await?;
-            }
-            Ok::<_, Error>(())
+            self.each_record(plugin, Wanted::All, |record| {
+                if let Some((_, place)) = record.name.split_once('.') {
+                    // The call is removed last: a repeat finds the body by it.
+                    let [name, name_of_body] = record_names(&group, place);
+                    txns.push(vec![remove(name_of_body), remove(name)]);
+                }
+            })
+            .await?;
+            self.commit_calls(txns).await
         };
         if let Err(error) = removed.await {
             tracing::warn!(%error, "recorded calls of a deleted plugin were not removed");
@@ -348,9 +425,9 @@ mod tests {
     #[test]
     fn a_place_is_read_from_the_name_of_its_record() {
         let plugin: PluginName = "share".parse().unwrap();
-        let name = format!("{}.{}", group(&plugin), place_name(Reason::Filter, 7));
-        assert_eq!(place_of(&name), Some((1, 7)));
-        for name in ["", "a", "a.latest-001", "a.fault", "a.fault-x"] {
+        let names = record_names(&group(&plugin), &place_name(Reason::Filter, 7));
+        assert_eq!(names.map(|name| place_of(&name)), [Some((1, 7)), None]);
+        for name in ["", "a", "a.latest-001", "a.fault", "a.fault-x", "a.body-fault-001"] {
             assert_eq!(place_of(name), None, "{name}");
         }
     }
