@@ -19,7 +19,7 @@
 //! | bytes: ELF, compiled code, gzip, zeros, truncated, LEB128, 2^32 elements, bad names | [`uploads`], `compile.rs` |
 //! | WASI, foreign imports and exports, versions, core modules | [`uploads`], `compile.rs` |
 //! | proposals: refused, or allowed and bounded | [`uploads`] |
-//! | numbers of functions, locals, tables, memories, instances, types; nesting | [`uploads`], `compile.rs` |
+//! | numbers of functions, locals, tables, memories, instances, types; nesting, products of instances | [`uploads`], `compile.rs` |
 //! | worst cases of the compiler | [`uploads`] (full check), `compile.rs` |
 //! | forged lines and control characters in logs and reasons | `e2e::plugins::attacks`, `cli::safe` |
 //! | names of plugins: `../x`, encoded, NUL, direction marks, 65 letters | `e2e::plugins::attacks` |

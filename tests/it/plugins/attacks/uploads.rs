@@ -163,7 +163,7 @@ async fn imports_and_exports_of_other_worlds_are_refused() {
         text(
             "the name of a role without version",
             &format!(r#"{instance} (export "tidegate:plugin/throttle" (instance $i))"#),
-            "it exports tidegate:plugin/throttle: it is built for version",
+            "it exports tidegate:plugin/throttle: it is built for no version of the contract",
         ),
         text(
             "a role as a function",
@@ -358,7 +358,7 @@ async fn parts_that_cost_the_compiler_little_are_accepted() {
         all
     });
     for (attack, content) in [
-        ("2000 components in components", nested(2000)),
+        ("31 components in components", nested(31)),
         ("unused components", parsed("unused", &format!("(component {})", doubling()))),
         ("100,001 exports of one type", parsed("exports", &format!("(component {exports})"))),
     ] {
@@ -367,28 +367,69 @@ async fn parts_that_cost_the_compiler_little_are_accepted() {
     }
 }
 
-/// Small uploads for which the engine needs gigabytes. It has no bound for their parts: the memory
-/// of the compiler's process bounds them.
+/// A component with definitions of about this many bytes, and this many instances of it.
+fn repeated(bytes: usize, times: usize) -> String {
+    format!(
+        "(type $t u8) (component $large {}) {}",
+        "(alias outer 1 $t (type))".repeat(bytes / 4),
+        "(instance (instantiate $large))".repeat(times)
+    )
+}
+
+/// Small uploads for which the engine would need gigabytes, because it repeats the definitions of a
+/// component for each of its instances.
 #[tokio::test]
-async fn parts_that_grow_end_at_the_memory_of_the_compiler() {
+async fn parts_that_grow_are_refused_before_they_are_compiled() {
     let process = Process::new(
         env!("CARGO_BIN_EXE_tidegate"),
         ["compile-plugin", "--memory-bytes", "256000000"],
     );
     let compiler = Compiler::Process(process);
-    let instances = format!("{} (instance (instantiate $c29)) {ROLE}", doubling());
-    for (attack, wasm) in [
-        ("2^30 instances", parsed("instances", &format!("(component {instances})"))),
-        ("10,000 components in components", plugin_with(COMPONENT, &nested(10_000))),
+    let host = new_host(&<_>::default());
+    let nesting = "nested more than 32 levels deep";
+    let instances = "it makes more than 1000 instances of components and core modules";
+    let definitions = "the definitions in all instances of its components take";
+    let unknown = "only components that are defined in it are taken";
+    let component = |attack: &str, wat: &str| parsed(attack, &format!("(component {wat} {ROLE})"));
+    let doubled = format!("{} (instance (instantiate $c29))", doubling());
+    // 10 times 100 instances, and those 10.
+    let product = format!(
+        "(component $a) (component $b (alias outer 1 $a (component $in)) {}) {}",
+        "(instance (instantiate $in))".repeat(100),
+        "(instance (instantiate $b))".repeat(10)
+    );
+    let modules = format!(
+        "(component $b (core module $m) {}) {}",
+        "(core instance (instantiate $m))".repeat(500),
+        "(instance (instantiate $b))".repeat(2)
+    );
+    let exported = "(component $c (component $in) (export \"c\" (component $in)))
+        (instance $i (instantiate $c)) (alias export $i \"c\" (component $d))
+        (instance (instantiate $d))";
+    for (attack, wasm, part) in [
+        ("2^30 instances", component("doubling", &doubled), instances),
+        ("1010 instances", component("product", &product), instances),
+        ("1002 instances of modules", component("modules", &modules), instances),
+        ("900 large instances", component("large", &repeated(4000, 900)), definitions),
+        ("a component from an instance", component("exported", exported), unknown),
+        ("33 levels", plugin_with(COMPONENT, &nested(32)), nesting),
+        ("10,001 levels", plugin_with(COMPONENT, &nested(10_000)), nesting),
     ] {
-        let error =
-            new_host(&<_>::default()).compile(wasm.into(), &compiler).await.expect_err(attack);
-        let wanted = "takes more memory to compile than it is given";
-        assert_eq!(error.to_string(), wanted, "{attack}");
+        let error = host.compile(wasm.into(), &compiler).await.expect_err(attack);
+        assert!(matches!(error, CompileError::Refused(_)), "{attack}: {error}");
+        assert!(error.to_string().contains(part), "{attack}: {error}");
     }
-    // A plugin without them has enough memory.
+    // What is at the bounds has enough memory. It fails for its role, which has no functions.
+    for (parts, wasm) in [
+        ("990 instances", component("bound", &repeated(1000, 990))),
+        ("99 large instances", component("bound", &repeated(10_000, 99))),
+    ] {
+        let error = host.compile(wasm.into(), &compiler).await.expect_err(parts);
+        let wanted = "without its functions";
+        assert!(error.to_string().contains(wanted), "{parts}: {error}");
+    }
     let valid = Guest::throttler().component();
-    new_host(&<_>::default()).compile(valid.into(), &compiler).await.unwrap();
+    host.compile(valid.into(), &compiler).await.unwrap();
 }
 
 #[tokio::test]

@@ -1,15 +1,15 @@
 //! Checks of a component before it is compiled: its format, its imports and exports, the size of
-//! its parts.
+//! its parts, and how many instances it makes of them.
 //!
 //! The bounds refuse simple attacks early and with a reason. They do not bound the compiler: an 85
 //! KB component within all of them can keep it busy for 15 seconds. The separate process bounds
 //! that.
 
-use wasmparser::{
-    ComponentAlias, ComponentExternalKind, ComponentOuterAliasKind, ComponentTypeRef, Encoding,
-    Instance, Parser, Payload,
-};
+mod instances;
 
+use wasmparser::{Parser, Payload};
+
+use self::instances::{Instances, MAX_DEFINITION_BYTES, MAX_INSTANCES, MAX_LEVELS};
 use super::{
     bounds::{COMPONENT_BYTES, GLOBALS},
     compile::Refused,
@@ -23,8 +23,6 @@ const MAX_LOCALS: u64 = 1000;
 const MAX_FUNCTIONS: u64 = 30_000;
 /// Bytes of a global variable in each instance of its module.
 const GLOBAL_BYTES: u64 = 16;
-/// Most instances of a component, which the runtime bounds.
-const MAX_INSTANCES: u64 = 64;
 
 /// The version of the contract that this program implements.
 const CONTRACT_VERSION: &str = "0.2.0";
@@ -79,24 +77,22 @@ struct Parts {
     imports: Vec<String>,
     exports: Vec<String>,
     functions: u64,
-    globals: Globals,
+    instances: Instances,
     most_locals: u64,
     largest_body: usize,
 }
 
 impl Parts {
+    /// The parts of a component, or of one that is nested too deeply those up to there.
     fn of(wasm: &[u8]) -> wasmparser::Result<Self> {
         let mut parts = Self::default();
-        // Modules and components are nested; only the names of the outermost one count.
-        let mut outer: Vec<Encoding> = Vec::new();
         for payload in Parser::new(0).parse_all(wasm) {
             let payload = payload?;
-            parts.globals.add(&payload, outer.len())?;
+            parts.instances.add(&payload)?;
+            // Only the names of the outermost component count.
+            let is_outermost = parts.instances.depth() == 1;
             match payload {
-                Payload::Version { encoding, .. } => outer.push(encoding),
-                Payload::End(_) => {
-                    outer.pop();
-                }
+                Payload::Version { .. } if parts.instances.depth() > MAX_LEVELS => break,
                 Payload::FunctionSection(section) => parts.functions += u64::from(section.count()),
                 Payload::CodeSectionEntry(body) => {
                     parts.largest_body = parts.largest_body.max(body.range().len());
@@ -107,12 +103,12 @@ impl Parts {
                     parts.most_locals =
                         parts.most_locals.max(locals.sum::<wasmparser::Result<u64>>()?);
                 }
-                Payload::ComponentImportSection(section) if outer.len() == 1 => {
+                Payload::ComponentImportSection(section) if is_outermost => {
                     for import in section {
                         parts.imports.push(import?.name.name.to_owned());
                     }
                 }
-                Payload::ComponentExportSection(section) if outer.len() == 1 => {
+                Payload::ComponentExportSection(section) if is_outermost => {
                     for export in section {
                         parts.exports.push(export?.name.name.to_owned());
                     }
@@ -124,6 +120,11 @@ impl Parts {
     }
 
     fn messages(&self) -> Vec<String> {
+        if self.instances.depth() > MAX_LEVELS {
+            return vec![format!(
+                "its components and core modules are nested more than {MAX_LEVELS} levels deep"
+            )];
+        }
         let mut messages = Vec::new();
         let (wasi, others): (Vec<&str>, Vec<&str>) = self
             .imports
@@ -162,7 +163,27 @@ impl Parts {
                 self.functions
             ));
         }
-        let globals = self.globals.of_all_instances().saturating_mul(GLOBAL_BYTES);
+        let made = self.instances.made();
+        if made.has_foreign_components {
+            messages.push(
+                "it instantiates a component from an import or from an export of an instance; only \
+                 components that are defined in it are taken"
+                    .into(),
+            );
+        }
+        if made.instances > MAX_INSTANCES {
+            messages.push(format!(
+                "it makes more than {MAX_INSTANCES} instances of components and core modules"
+            ));
+        }
+        if made.definition_bytes > MAX_DEFINITION_BYTES {
+            messages.push(format!(
+                "the definitions in all instances of its components take {} bytes; at most \
+                 {MAX_DEFINITION_BYTES} are taken",
+                made.definition_bytes
+            ));
+        }
+        let globals = self.instances.globals().saturating_mul(GLOBAL_BYTES);
         if globals > GLOBALS as u64 {
             messages.push(format!(
                 "the global variables of its instances take {globals} bytes; at most {GLOBALS} are \
@@ -186,86 +207,16 @@ impl Parts {
     }
 }
 
-/// Counts the global variables of the core modules that a component instantiates.
-#[derive(Default)]
-struct Globals {
-    /// Those of each core module of the outermost component, in order. `None`: the module comes
-    /// from elsewhere.
-    modules: Vec<Option<u64>>,
-    /// The modules that the outermost component instantiates.
-    instances: Vec<u32>,
-    /// Whether a component within it instantiates modules, as often as it may.
-    has_inner_instances: bool,
-    /// Those of the module that has most.
-    most: u64,
-}
-
-impl Globals {
-    /// Adds a part that lies within `depth` components and modules.
-    fn add(&mut self, part: &Payload<'_>, depth: usize) -> wasmparser::Result<()> {
-        match part {
-            Payload::ModuleSection { .. } if depth == 1 => self.modules.push(Some(0)),
-            Payload::GlobalSection(section) => {
-                let count = u64::from(section.count());
-                self.most = self.most.max(count);
-                if let Some(Some(module)) = self.modules.last_mut().filter(|_| depth == 2) {
-                    *module += count;
-                }
-            }
-            Payload::ComponentImportSection(section) if depth == 1 => {
-                for import in section.clone() {
-                    if matches!(import?.ty, ComponentTypeRef::Module(_)) {
-                        self.modules.push(None);
-                    }
-                }
-            }
-            Payload::ComponentAliasSection(section) if depth == 1 => {
-                for alias in section.clone() {
-                    if is_module(&alias?) {
-                        self.modules.push(None);
-                    }
-                }
-            }
-            Payload::InstanceSection(section) => {
-                for instance in section.clone() {
-                    if let Instance::Instantiate { module_index, .. } = instance? {
-                        self.has_inner_instances |= depth > 1;
-                        self.instances.push(module_index);
-                    }
-                }
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// At most how many there are in all instances of a call.
-    fn of_all_instances(&self) -> u64 {
-        if self.has_inner_instances {
-            return self.most.saturating_mul(MAX_INSTANCES);
-        }
-        let of = |module: &u32| self.modules.get(*module as usize).copied().flatten();
-        self.instances.iter().map(|module| of(module).unwrap_or(self.most)).sum()
-    }
-}
-
-/// Whether `alias` is another name of a core module.
-fn is_module(alias: &ComponentAlias<'_>) -> bool {
-    matches!(
-        alias,
-        ComponentAlias::InstanceExport { kind: ComponentExternalKind::Module, .. }
-            | ComponentAlias::Outer { kind: ComponentOuterAliasKind::CoreModule, .. }
-    )
-}
-
 /// The problem with a name of the contract's package, if it has one.
 fn problem_with(name: &str, does: &str, known: &[&str]) -> Option<String> {
     let (interface, version) = name.strip_prefix(PACKAGE)?.split_once('@').unwrap_or((name, ""));
     if !compatible(version) {
+        let version =
+            if version.is_empty() { "no version".into() } else { format!("version {version}") };
         return Some(format!(
-            "it {does} {name}: it is built for version {version} of the contract, and this server \
-             offers {CONTRACT_VERSION}; take the SDK and the contract of this release \
-             (`tidegate plugin new` writes both), and build it again"
+            "it {does} {name}: it is built for {version} of the contract, and this server offers \
+             {CONTRACT_VERSION}; take the SDK and the contract of this release (`tidegate plugin \
+             new` writes both), and build it again"
         ));
     }
     (!known.contains(&interface))
@@ -288,7 +239,7 @@ mod tests {
     #[test]
     fn the_contract_version_is_that_of_the_wit_file() {
         assert!(
-            include_str!("../../../plugins/wit/plugin.wit")
+            include_str!("../../../../plugins/wit/plugin.wit")
                 .contains(&format!("package tidegate:plugin@{CONTRACT_VERSION};"))
         );
     }
