@@ -2185,7 +2185,7 @@ type Queue struct {
 	// A change applies to jobs that are enqueued, or whose data is changed, afterwards.
 	PartitionBy *string `json:"partition_by,omitempty"`
 	// A second attribute, so that the combinations of both values take turns. It needs `partition_by`,
-	// and goes not with `strict_order`.
+	// names another attribute than that, and excludes `strict_order`.
 	PartitionThenBy *string `json:"partition_then_by,omitempty"`
 	// Whether it holds every job.
 	Paused bool `json:"paused"`
@@ -2196,8 +2196,8 @@ type Queue struct {
 	Status *QueueStatus `json:"status,omitempty"`
 	// Whether the jobs of a partition start one after another, in the order of their first due times:
 	// the oldest holds back the rest until it has ended, also while it waits for another attempt. It
-	// needs `partition_by`, and goes with neither a throttler nor `order: priority`. Critical jobs,
-	// and jobs without the attribute, have no such order (default false).
+	// needs `partition_by`, and excludes `partition_then_by`, a throttler and `order: priority`.
+	// Critical jobs, and jobs without the attribute, have no such order (default false).
 	StrictOrder *bool `json:"strict_order,omitempty"`
 	// The plugin that decides on candidates within the limits.
 	Throttler *Throttler `json:"throttler,omitempty"`
@@ -2229,15 +2229,15 @@ type QueueConfig struct {
 	// A change applies to jobs that are enqueued, or whose data is changed, afterwards.
 	PartitionBy *string `json:"partition_by,omitempty"`
 	// A second attribute, so that the combinations of both values take turns. It needs `partition_by`,
-	// and goes not with `strict_order`.
+	// names another attribute than that, and excludes `strict_order`.
 	PartitionThenBy *string `json:"partition_then_by,omitempty"`
 	// What is recorded of the calls of plugins about the queue's jobs: by its throttler, and by the
 	// retry strategies of its types. Absent: every call whole.
 	PluginCalls *PluginCalls `json:"plugin_calls,omitempty"`
 	// Whether the jobs of a partition start one after another, in the order of their first due times:
 	// the oldest holds back the rest until it has ended, also while it waits for another attempt. It
-	// needs `partition_by`, and goes with neither a throttler nor `order: priority`. Critical jobs,
-	// and jobs without the attribute, have no such order (default false).
+	// needs `partition_by`, and excludes `partition_then_by`, a throttler and `order: priority`.
+	// Critical jobs, and jobs without the attribute, have no such order (default false).
 	StrictOrder *bool `json:"strict_order,omitempty"`
 	// The plugin that decides on candidates within the limits.
 	Throttler *Throttler `json:"throttler,omitempty"`
@@ -2259,15 +2259,15 @@ type QueueConfigPatch struct {
 	// A change applies to jobs that are enqueued, or whose data is changed, afterwards.
 	PartitionBy *string `json:"partition_by,omitempty"`
 	// A second attribute, so that the combinations of both values take turns. It needs `partition_by`,
-	// and goes not with `strict_order`.
+	// names another attribute than that, and excludes `strict_order`.
 	PartitionThenBy *string `json:"partition_then_by,omitempty"`
 	// What is recorded of the calls of plugins about the queue's jobs: by its throttler, and by the
 	// retry strategies of its types. Absent: every call whole.
 	PluginCalls map[string]any `json:"plugin_calls,omitempty"`
 	// Whether the jobs of a partition start one after another, in the order of their first due times:
 	// the oldest holds back the rest until it has ended, also while it waits for another attempt. It
-	// needs `partition_by`, and goes with neither a throttler nor `order: priority`. Critical jobs,
-	// and jobs without the attribute, have no such order (default false).
+	// needs `partition_by`, and excludes `partition_then_by`, a throttler and `order: priority`.
+	// Critical jobs, and jobs without the attribute, have no such order (default false).
 	StrictOrder *bool `json:"strict_order,omitempty"`
 	// The plugin that decides on candidates within the limits.
 	Throttler map[string]any `json:"throttler,omitempty"`

@@ -4092,7 +4092,7 @@ export interface components {
             partition_by?: string | null;
             /**
              * @description A second attribute, so that the combinations of both values take turns. It needs
-             *     `partition_by`, and goes not with `strict_order`.
+             *     `partition_by`, names another attribute than that, and excludes `strict_order`.
              */
             partition_then_by?: string | null;
             /** @description Whether it holds every job. */
@@ -4107,8 +4107,9 @@ export interface components {
             /**
              * @description Whether the jobs of a partition start one after another, in the order of their first due
              *     times: the oldest holds back the rest until it has ended, also while it waits for another
-             *     attempt. It needs `partition_by`, and goes with neither a throttler nor `order: priority`.
-             *     Critical jobs, and jobs without the attribute, have no such order (default false).
+             *     attempt. It needs `partition_by`, and excludes `partition_then_by`, a throttler and
+             *     `order: priority`. Critical jobs, and jobs without the attribute, have no such order
+             *     (default false).
              */
             strict_order?: boolean | null;
             /** @description The plugin that decides on candidates within the limits. */
@@ -4151,7 +4152,7 @@ export interface components {
             partition_by?: string | null;
             /**
              * @description A second attribute, so that the combinations of both values take turns. It needs
-             *     `partition_by`, and goes not with `strict_order`.
+             *     `partition_by`, names another attribute than that, and excludes `strict_order`.
              */
             partition_then_by?: string | null;
             /**
@@ -4162,8 +4163,9 @@ export interface components {
             /**
              * @description Whether the jobs of a partition start one after another, in the order of their first due
              *     times: the oldest holds back the rest until it has ended, also while it waits for another
-             *     attempt. It needs `partition_by`, and goes with neither a throttler nor `order: priority`.
-             *     Critical jobs, and jobs without the attribute, have no such order (default false).
+             *     attempt. It needs `partition_by`, and excludes `partition_then_by`, a throttler and
+             *     `order: priority`. Critical jobs, and jobs without the attribute, have no such order
+             *     (default false).
              */
             strict_order?: boolean | null;
             /** @description The plugin that decides on candidates within the limits. */
@@ -4191,7 +4193,7 @@ export interface components {
             partition_by?: string | null;
             /**
              * @description A second attribute, so that the combinations of both values take turns. It needs
-             *     `partition_by`, and goes not with `strict_order`.
+             *     `partition_by`, names another attribute than that, and excludes `strict_order`.
              */
             partition_then_by?: string | null;
             /**
@@ -4202,8 +4204,9 @@ export interface components {
             /**
              * @description Whether the jobs of a partition start one after another, in the order of their first due
              *     times: the oldest holds back the rest until it has ended, also while it waits for another
-             *     attempt. It needs `partition_by`, and goes with neither a throttler nor `order: priority`.
-             *     Critical jobs, and jobs without the attribute, have no such order (default false).
+             *     attempt. It needs `partition_by`, and excludes `partition_then_by`, a throttler and
+             *     `order: priority`. Critical jobs, and jobs without the attribute, have no such order
+             *     (default false).
              */
             strict_order?: boolean | null;
             /** @description The plugin that decides on candidates within the limits. */

@@ -10,7 +10,7 @@
 //! Read in this order: [`key`] (the keys of items), [`row`] and [`batch`] (their attributes),
 //! [`table`] (the requests to DynamoDB), [`mod@write`] (a commit, in waves), [`entry`] (index
 //! entries, and when they count), [`bucket`] and [`partition`] (reading a bucket, and moving its
-//! low watermark), [`active`] (queues with open buckets), [`stream`] (the buckets of an index
+//! low watermark), [`read_units`] (what reads cost), [`active`] (queues with open buckets), [`stream`] (the buckets of an index
 //! partition), [`retention`] (what ended jobs leave behind), [`due`], [`waiting`], [`timer`],
 //! [`timer_check`], [`list`], [`list_position`] and [`count`] (the queries), [`recount`] and
 //! [`recount_ended`] (the counts that a sweep keeps), [`item_version`] (the configuration as a
@@ -34,6 +34,7 @@ mod locate;
 #[cfg(any(test, feature = "testkit"))]
 pub mod memory;
 mod partition;
+mod read_units;
 mod record;
 mod recount;
 mod recount_ended;
@@ -123,7 +124,7 @@ pub struct DynamoStore {
     entropy: Arc<dyn Entropy>,
     shards: u8,
     low_watermarks: LowWatermarks,
-    known: Mutex<KnownRecords>,
+    known: Arc<Mutex<KnownRecords>>,
     /// The shard of the timers that this process writes.
     timer_shard: OnceLock<u8>,
 }
@@ -137,7 +138,7 @@ impl DynamoStore {
             entropy,
             shards: 1,
             low_watermarks: LowWatermarks::default(),
-            known: Mutex::default(),
+            known: Arc::default(),
             timer_shard: OnceLock::new(),
         }
     }

@@ -33,18 +33,34 @@ const MAX_CLOCK_SKEW: Duration = Duration::from_mins(5);
 /// Registrations that are read to find the next hour with jobs.
 const FIRST_BUCKETS: u32 = 8;
 
-/// Jobs that one pass over the partitions of a queue counts.
-pub(super) const MAX_COUNTED: u32 = 4000;
-/// How long the next pass waits for each of them. So no queue costs more than one unit a second.
-pub(super) const COUNT_PAUSE: Duration = Duration::from_millis(250);
+/// Jobs that a read unit usually reads.
+const JOBS_PER_UNIT: u32 = 4;
+/// Jobs that one pass over the partitions of a queue counts: those of 1000 units.
+pub(super) const MAX_COUNTED: u32 = 1000 * JOBS_PER_UNIT;
+/// How long the next pass waits for each of them: one second for a unit.
+pub(super) const COUNT_PAUSE: Duration = Duration::from_millis(1000 / JOBS_PER_UNIT as u64);
 
 impl DynamoStore {
     /// The number of due jobs of `types` that are not critical, by partition: a page of `limit`
     /// partitions after `after`, with at most `most` jobs of each.
     ///
-    /// It reads the beginnings of the buckets up to the present hour, not their ends. Running jobs
-    /// that are read on the way count as read.
+    /// It reads the beginnings of the buckets up to the present hour, not their ends. Everything that
+    /// is read on the way counts as read, such as the registrations of all partitions and the rows
+    /// of running jobs.
     pub(super) async fn count_waiting_jobs(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        until: Timestamp,
+        page: (Option<&str>, usize, u32),
+    ) -> Result<WaitingPage, StoreError> {
+        let (store, reads) = self.counting_reads();
+        let page = store.count_page(queue, types, until, page).await?;
+        Ok(WaitingPage { read: reads.units() * u64::from(JOBS_PER_UNIT), ..page })
+    }
+
+    /// The page, without what it read.
+    async fn count_page(
         &self,
         queue: &QueueName,
         types: &[TypeName],
@@ -63,23 +79,20 @@ impl DynamoStore {
         }
         let has_more = partitions.len() > limit;
         let counts = partitions.into_iter().take(limit).map(|(name, buckets)| async move {
-            let (count, read) =
-                self.count_partition(queue, types, &name, (until, most), buckets).await?;
-            Ok::<_, StoreError>((name, count, read))
+            let count = self.count_partition(queue, types, &name, (until, most), buckets).await?;
+            Ok::<_, StoreError>((name, count))
         });
         let counts: Vec<_> = counts.collect();
         let counts = stream::iter(counts).buffered(MAX_CONCURRENT_READS);
         let mut page = WaitingPage::default();
-        for (name, count, read) in counts.try_collect::<Vec<_>>().await? {
-            page.read += read;
+        for (name, count) in counts.try_collect::<Vec<_>>().await? {
             page.next = Some(name.clone()).filter(|_| has_more);
             page.counts.extend(count.map(|count| (name, count)));
         }
         Ok(page)
     }
 
-    /// The number of due jobs in `buckets`, which are those of one partition, and how many entries
-    /// were read.
+    /// The number of due jobs in `buckets`, which are those of one partition.
     async fn count_partition(
         &self,
         queue: &QueueName,
@@ -87,7 +100,7 @@ impl DynamoStore {
         partition: &str,
         (until, most): (Timestamp, u32),
         buckets: Vec<Bucket>,
-    ) -> Result<(Option<WaitingCount>, u64), StoreError> {
+    ) -> Result<Option<WaitingCount>, StoreError> {
         let is_counted = |job: &Job| {
             job.spec.queue == *queue
                 && types.contains(&job.spec.job_type)
@@ -122,8 +135,7 @@ impl DynamoStore {
         let count = WaitingCount::of(&jobs).map(|count| WaitingCount { at_least, ..count });
         // Of a long partition, the first entries may all be of running jobs.
         let unseen = || WaitingCount { jobs: 0, weight: 0, oldest_due_at: until, at_least: true };
-        let count = count.or_else(|| at_least.then(unseen));
-        Ok((count, u64::from(read)))
+        Ok(count.or_else(|| at_least.then(unseen)))
     }
 
     /// The partitions with jobs of `types` that are due at `until`.

@@ -52,13 +52,14 @@ pub struct QueueConfig {
     /// counts. A change applies to jobs that are enqueued, or whose data is changed, afterwards.
     pub partition_by: Option<String>,
     /// A second attribute, so that the combinations of both values take turns. It needs
-    /// `partition_by`, and goes not with `strict_order`.
+    /// `partition_by`, names another attribute than that, and excludes `strict_order`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partition_then_by: Option<String>,
     /// Whether the jobs of a partition start one after another, in the order of their first due
     /// times: the oldest holds back the rest until it has ended, also while it waits for another
-    /// attempt. It needs `partition_by`, and goes with neither a throttler nor `order: priority`.
-    /// Critical jobs, and jobs without the attribute, have no such order (default false).
+    /// attempt. It needs `partition_by`, and excludes `partition_then_by`, a throttler and
+    /// `order: priority`. Critical jobs, and jobs without the attribute, have no such order
+    /// (default false).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(value_type = Option<bool>)]
     pub strict_order: bool,

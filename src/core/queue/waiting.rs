@@ -39,7 +39,6 @@ pub struct WaitingCount {
     /// The earliest instant at which one of them was due.
     pub oldest_due_at: Timestamp,
     /// Whether there may be more, because counting stopped at a bound.
-    #[serde(default)]
     pub at_least: bool,
 }
 
@@ -83,13 +82,31 @@ fn add(sum: &mut Option<WaitingCount>, count: WaitingCount) {
 }
 
 /// The due jobs of a queue by partition, as they were counted.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+///
+/// A count of all partitions takes one pass over them, or several: a pass that ends early leaves
+/// the partitions behind its [end](UnfinishedCount::end) to the next one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WaitingEstimate {
-    /// When counting began; none if the queue was not counted yet.
+    /// When the count began that has the oldest of these numbers; none if the queue was not counted
+    /// yet.
     pub counted_at: Option<Timestamp>,
     /// The partitions with most jobs: at most [`MAX_WAITING_PARTITIONS`].
     pub partitions: BTreeMap<String, WaitingCount>,
-    /// The others together.
+    /// The others together. Until a first count has reached the last partition, it states that
+    /// there may be more of them ([`WaitingCount::at_least`]).
+    pub others: Option<WaitingCount>,
+    /// The count that the next pass continues; none if the last pass reached the last partition.
+    pub unfinished: Option<UnfinishedCount>,
+}
+
+/// A count whose passes have not reached the last partition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnfinishedCount {
+    /// When its first pass began.
+    pub began_at: Timestamp,
+    /// The last partition that was looked at. The next pass continues behind it.
+    pub end: String,
+    /// The sum of the partitions that it has counted and that the estimate does not keep.
     pub others: Option<WaitingCount>,
 }
 
@@ -117,21 +134,59 @@ impl SeenPartitions<'_> {
 }
 
 impl WaitingEstimate {
-    /// The estimate from the counts of all partitions, which were counted from `counted_at` on.
-    pub fn of(counts: Vec<(String, WaitingCount)>, counted_at: Timestamp) -> Self {
+    /// The estimate after one more pass, which began at `began_at`. It has counted the partitions
+    /// behind [`Self::unfinished`] and up to `end`, or up to the last one. Of the others, this
+    /// estimate is kept.
+    #[must_use]
+    pub fn after_pass(
+        &self,
+        counts: Vec<(String, WaitingCount)>,
+        end: Option<String>,
+        began_at: Timestamp,
+    ) -> Self {
+        let before = self.unfinished.as_ref();
+        let began_at = before.map_or(began_at, |count| count.began_at);
+        let is_before_end = |name: &str| end.as_deref().is_none_or(|end| name <= end);
+        let in_pass = |name: &str| {
+            before.is_none_or(|count| count.end.as_str() < name) && is_before_end(name)
+        };
+        let kept = self.partitions.iter().filter(|(name, _)| !in_pass(name));
         let mut counts = counts;
+        counts.extend(kept.map(|(name, count)| (name.clone(), *count)));
         counts.sort_by(|(a, one), (b, other)| other.jobs.cmp(&one.jobs).then_with(|| a.cmp(b)));
-        let mut estimate = Self { counted_at: Some(counted_at), ..Self::default() };
-        let mut bytes = 0;
-        for (partition, count) in counts {
-            bytes += partition.len();
-            if estimate.partitions.len() < MAX_WAITING_PARTITIONS && bytes <= MAX_NAME_BYTES {
-                estimate.partitions.insert(partition, count);
+        let (mut partitions, mut bytes) = (BTreeMap::new(), 0);
+        let mut counted = before.and_then(|count| count.others);
+        let mut older = None;
+        for (name, count) in counts {
+            bytes += name.len();
+            if partitions.len() < MAX_WAITING_PARTITIONS && bytes <= MAX_NAME_BYTES {
+                partitions.insert(name, count);
             } else {
-                add(&mut estimate.others, count);
+                add(if is_before_end(&name) { &mut counted } else { &mut older }, count);
             }
         }
-        estimate
+        let Some(end) = end else {
+            let counted_at = Some(began_at);
+            return Self { counted_at, partitions, others: counted, unfinished: None };
+        };
+        // How many jobs of the older sum wait in partitions that are counted by now is unknown. So
+        // the larger one of both sums is taken.
+        let mut others = older;
+        if let Some(count) = counted {
+            add(&mut others, count);
+        }
+        let counted_at = self.counted_at.unwrap_or(began_at);
+        if counted_at == began_at {
+            let unknown =
+                WaitingCount { jobs: 0, weight: 0, oldest_due_at: began_at, at_least: true };
+            add(&mut others, unknown);
+        }
+        let others = match (self.others, others) {
+            (Some(one), Some(other)) => Some(one.covering(other)),
+            (one, other) => one.or(other),
+        };
+        let unfinished = Some(UnfinishedCount { began_at, end, others: counted });
+        Self { counted_at: Some(counted_at), partitions, others, unfinished }
     }
 
     /// Corrects the estimate by what a tick has `seen`. `is_all` states whether the tick read the

@@ -1,8 +1,9 @@
 //! Counting what waits, as a part of the sweep, for the throttlers that need it.
 //!
-//! One pass counts all partitions of a queue, a page at a time. On a store with atomic transactions
-//! only this process ticks, so the estimate stays in its memory. Otherwise it is a record, which the
-//! ticks of other processes read again after [`MAX_AGE`].
+//! One pass counts the partitions of a queue, a page at a time. A pass that has read too much, or
+//! that has no more time, leaves the other partitions to the next one. On a store with atomic
+//! transactions only this process ticks, so the estimate stays in its memory. Otherwise it is a
+//! record, which the ticks of other processes read again after [`MAX_AGE`].
 
 use std::{collections::HashMap, fmt::Write as _, sync::Arc, time::Duration};
 
@@ -16,15 +17,18 @@ use tidegate_core::{
     queue::{
         Limits,
         plugin::Description,
-        waiting::{WaitingCount, WaitingEstimate},
+        waiting::{UnfinishedCount, WaitingCount, WaitingEstimate},
     },
     time::Timestamp,
 };
 
 /// The shortest time between the passes over a queue.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
-/// The longest: a pass that seems to be later was planned by a clock that was ahead.
-const MAX_INTERVAL: Duration = Duration::from_hours(1);
+/// The pause at which a pass ends, after the page that needs it.
+const PAUSE_LIMIT: Duration = Duration::from_hours(1);
+/// The longest pause, with that of the last page. A pass that seems to be later was planned by a
+/// clock that was ahead.
+const MAX_PAUSE: Duration = Duration::from_hours(6);
 /// How long a process uses an estimate that another process may have replaced.
 const MAX_AGE: Duration = Duration::from_secs(10);
 /// How long the record of an estimate is kept.
@@ -33,8 +37,8 @@ const RETENTION: Duration = Duration::from_hours(24);
 const MAX_COUNTED_PARTITIONS: usize = 10_000;
 /// How many partitions a queue that was never counted is supposed to have.
 const ASSUMED_PARTITIONS: u32 = 8;
-/// Partitions of a page.
-const MAX_PAGE_PARTITIONS: u64 = 100;
+/// Partitions of a page. A table reads the registrations of all partitions again for each page.
+const MAX_PAGE_PARTITIONS: u64 = 1000;
 /// Jobs that are counted of each partition, even if the pass has read what it may.
 const MIN_COUNTED: u64 = 4;
 
@@ -54,21 +58,27 @@ struct KeptEstimate {
 /// An estimate as a record.
 #[derive(Serialize, Deserialize)]
 struct StoredEstimate {
-    counted_at: Timestamp,
+    counted_at: Option<Timestamp>,
     next_at: Timestamp,
     /// Each as name, jobs, weight, oldest due time, and whether there may be more.
     partitions: Vec<(String, u32, u64, Timestamp, bool)>,
     others: Option<WaitingCount>,
+    unfinished: Option<UnfinishedCount>,
 }
 
 impl StoredEstimate {
-    fn of(estimate: &WaitingEstimate, counted_at: Timestamp, next_at: Timestamp) -> Self {
+    fn of(estimate: &WaitingEstimate, next_at: Timestamp) -> Self {
         let stored = |(name, count): (&String, &WaitingCount)| {
             let WaitingCount { jobs, weight, oldest_due_at, at_least } = *count;
             (name.clone(), jobs, weight, oldest_due_at, at_least)
         };
-        let partitions = estimate.partitions.iter().map(stored).collect();
-        Self { counted_at, next_at, partitions, others: estimate.others }
+        Self {
+            counted_at: estimate.counted_at,
+            next_at,
+            partitions: estimate.partitions.iter().map(stored).collect(),
+            others: estimate.others,
+            unfinished: estimate.unfinished.clone(),
+        }
     }
 
     fn estimate(self) -> WaitingEstimate {
@@ -76,9 +86,10 @@ impl StoredEstimate {
             (name, WaitingCount { jobs, weight, oldest_due_at, at_least })
         };
         WaitingEstimate {
-            counted_at: Some(self.counted_at),
+            counted_at: self.counted_at,
             partitions: self.partitions.into_iter().map(count).collect(),
             others: self.others,
+            unfinished: self.unfinished,
         }
     }
 }
@@ -117,12 +128,12 @@ impl Engine {
             let kept = self.kept_estimate(&queue, Duration::ZERO).await?;
             let now = self.now();
             let planned = kept.as_ref().map(|kept| kept.next_at);
-            let at = match planned.filter(|at| now < *at && *at <= now + MAX_INTERVAL) {
+            let at = match planned.filter(|at| now < *at && *at <= now + MAX_PAUSE) {
                 Some(at) => at,
                 None if now >= until => now,
                 None => {
-                    let known = kept.map_or(0, |kept| kept.estimate.partitions.len());
-                    self.count_waiting_in(&catalog, &queue, known, until).await?
+                    let previous = kept.map(|kept| kept.estimate).unwrap_or_default();
+                    self.count_waiting_in(&catalog, &queue, &previous, until).await?
                 }
             };
             next_at = next_at.into_iter().chain([at]).min();
@@ -130,52 +141,53 @@ impl Engine {
         Ok(next_at)
     }
 
-    /// Counts what waits in `queue`, which had `known` partitions before. Returns when the next pass
-    /// may begin.
+    /// Makes one pass over the partitions of `queue`, from where the `previous` one ended. Returns
+    /// when the next pass may begin.
     async fn count_waiting_in(
         &self,
         catalog: &Catalog,
         queue: &QueueName,
-        known: usize,
+        previous: &WaitingEstimate,
         until: Timestamp,
     ) -> Result<Timestamp, Error> {
         let store = &self.ports.store;
         let (may_read, pause) = store.capabilities().waiting_pass;
         let types: Vec<TypeName> = catalog.types_of(queue).map(|(name, _)| name.clone()).collect();
-        let counted_at = self.now();
-        let (mut counts, mut after) = (Vec::new(), None);
+        let began_at = self.now();
+        let mut counts = Vec::new();
+        let mut after = previous.unfinished.as_ref().map(|count| count.end.clone());
         let mut read: u64 = 0;
-        let expected = u32::try_from(known).unwrap_or(u32::MAX);
+        let expected = u32::try_from(previous.partitions.len()).unwrap_or(u32::MAX);
         let expected = if expected == 0 { ASSUMED_PARTITIONS } else { expected };
         let most_of_each = u64::from(may_read / expected).max(MIN_COUNTED);
-        loop {
+        let wait = loop {
             // Once the pass has read what it may, it reads the beginnings of the other partitions.
             let left = u64::from(may_read).saturating_sub(read);
             let most = most_of_each.min(left).max(MIN_COUNTED);
             let limit = (left / most).clamp(1, MAX_PAGE_PARTITIONS);
             let limit = if left == 0 { MAX_PAGE_PARTITIONS } else { limit };
             let (limit, most) = (limit as u32, u32::try_from(most).unwrap_or(u32::MAX));
-            let page = store
-                .count_waiting(queue, &types, counted_at, after.as_deref(), limit, most)
-                .await?;
+            let page =
+                store.count_waiting(queue, &types, began_at, after.as_deref(), limit, most).await?;
             read += page.read;
+            let wait = pause.saturating_mul(read.try_into().unwrap_or(u32::MAX));
             counts.extend(page.counts);
             after = page.next;
-            if after.is_none() || counts.len() >= MAX_COUNTED_PARTITIONS || self.now() >= until {
-                break;
+            let is_long = counts.len() >= MAX_COUNTED_PARTITIONS || wait >= PAUSE_LIMIT;
+            if after.is_none() || is_long || self.now() >= until {
+                break wait;
             }
-        }
-        let wait = pause.saturating_mul(read.try_into().unwrap_or(u32::MAX));
-        let next_at = counted_at + wait.clamp(MIN_INTERVAL, MAX_INTERVAL);
-        let estimate = Arc::new(WaitingEstimate::of(counts, counted_at));
+        };
+        let next_at = began_at + wait.clamp(MIN_INTERVAL, MAX_PAUSE);
+        let estimate = Arc::new(previous.after_pass(counts, after, began_at));
         if !store.capabilities().atomicity.is_atomic() {
-            let stored = StoredEstimate::of(&estimate, counted_at, next_at);
+            let stored = StoredEstimate::of(&estimate, next_at);
             let bytes =
                 serde_json::to_vec(&stored).map_err(|error| Error::Internal(error.to_string()))?;
             let record = Record {
                 kind: RecordKind::Waiting,
                 name: record_name(queue),
-                until: counted_at + RETENTION,
+                until: began_at + RETENTION,
                 bytes,
             };
             store.commit(vec![vec![Write::PutRecord(record)]]).await?;

@@ -1,12 +1,14 @@
 //! The state of a retry strategy in one queue.
 //!
 //! ```text
-//!   records of the group:  head (version, names of the pages)   page   page   ...
+//!   records of the group:  root (version, names of the pages)   page   page   ...
 //! ```
 //!
-//! The head is replaced by compare-and-set in the commit of the decision: of two decisions on the
-//! same state, one is made again. Pages are written before the head under new names, and removed
-//! after it. A state of one page is a part of the head.
+//! The root is replaced by compare-and-set in the commit of the decision: of two decisions on the
+//! same state, one is made again. Pages are written before the root under new names, and removed
+//! after it. A state of one page is a part of the root.
+//!
+//! No record is needed to decide: a state whose records cannot be read begins empty.
 
 use std::{collections::BTreeMap, fmt::Write as _, sync::Arc, time::Duration};
 
@@ -34,10 +36,10 @@ const MAX_READS: usize = 5;
 /// Expired records that one step of the upkeep removes.
 const MAX_PURGED: u32 = 1000;
 
-/// A stored head.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Head {
-    /// Raised by every change, so that no two heads are equal.
+/// The record that names the pages of a state.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Root {
+    /// Raised by every change, so that no two roots are equal.
     version: u64,
     state_version: u32,
     /// The state, if it has one page.
@@ -53,9 +55,9 @@ struct Head {
 pub(super) struct KeptState {
     group: String,
     state_version: u32,
-    /// The stored head; none before the first change.
+    /// The stored root; none before the first change.
     record: Option<Record>,
-    head: Head,
+    root: Root,
     pub state: Arc<PolicyState>,
 }
 
@@ -105,8 +107,8 @@ impl KeptState {
         let mut refused = Txn::new();
         if state.pages().len() > 1 {
             for (nth, page) in state.pages().iter().enumerate() {
-                let old = self.head.pages.get(nth).filter(|(_, written_at)| {
-                    let same_keys = self.head.pages.len() == state.pages().len();
+                let old = self.root.pages.get(nth).filter(|(_, written_at)| {
+                    let same_keys = self.root.pages.len() == state.pages().len();
                     let same = self.state.pages().get(nth) == Some(page);
                     same_keys && same && now < *written_at + PAGE_RENEWAL
                 });
@@ -120,31 +122,32 @@ impl KeptState {
         } else {
             inline.extend(state.iter().map(|(key, value)| (key.clone(), value.clone())));
         }
-        let head = Head {
-            version: self.head.version + 1,
+        let root = Root {
+            version: self.root.version + 1,
             state_version: self.state_version,
             inline,
             pages,
         };
-        // The head expires with its oldest page, which is renewed long before.
-        let oldest = head.pages.iter().map(|(_, written_at)| *written_at).min();
+        // The root expires with its oldest page, which is renewed long before.
+        let oldest = root.pages.iter().map(|(_, written_at)| *written_at).min();
         let new = Record {
             until: oldest.unwrap_or(now) + RETENTION,
-            ..record(format!("{}.head", self.group), encode(&head))
+            ..record(format!("{}.root", self.group), encode(&root))
         };
         let was = self.record.clone().map_or(Expect::Absent, Expect::Is);
         before.push(Write::SwapRecord { record: new.clone(), was });
         let is_removed =
-            |(name, _): &&(String, Timestamp)| !head.pages.iter().any(|(kept, _)| kept == name);
-        let removed = self.head.pages.iter().filter(is_removed);
+            |(name, _): &&(String, Timestamp)| !root.pages.iter().any(|(kept, _)| kept == name);
+        let removed = self.root.pages.iter().filter(is_removed);
         let after = removed.map(|(name, _)| remove(name)).collect();
-        let kept = Self { record: Some(new), head, state: Arc::new(state), ..self.clone() };
+        let kept = Self { record: Some(new), root, state: Arc::new(state), ..self.clone() };
         StateWrites { before, refused, after, kept }
     }
 }
 
 impl Engine {
-    /// The state of a retry strategy in `queue`. It is empty if the stored one has another version.
+    /// The state of a retry strategy in `queue`. It is empty if the stored one has another version,
+    /// or if one of its records is missing or damaged.
     ///
     /// # Errors
     ///
@@ -165,37 +168,38 @@ impl Engine {
         };
         let mut last = None;
         for _ in 0..MAX_READS {
-            let found = self.ports.store.records(&[one(format!("{group}.head"))]).await?;
+            let found = self.ports.store.records(&[one(format!("{group}.root"))]).await?;
             let record = found.into_iter().flatten().next();
-            let head = match &record {
-                Some(record) => decode::<Head>(record)?,
-                None => Head::default(),
-            };
-            if record.is_none() || head.state_version != state_version {
-                let state = Arc::default();
-                return Ok(KeptState { group, state_version, record, head, state });
-            }
-            if head.pages.is_empty() {
-                let state = Arc::new(head.inline.clone().into_iter().collect());
-                return Ok(KeptState { group, state_version, record, head, state });
+            let root = record.as_ref().and_then(decode::<Root>);
+            let is_usable = root.as_ref().is_some_and(|root| root.state_version == state_version);
+            let root = root.unwrap_or_default();
+            if !is_usable || root.pages.is_empty() {
+                let inline = if is_usable { root.inline.clone() } else { StatePage::new() };
+                let state = Arc::new(inline.into_iter().collect());
+                return Ok(KeptState { group, state_version, record, root, state });
             }
             // By their names: pages of refused decisions may lie between them.
             let named: Vec<RecordQuery> =
-                head.pages.iter().map(|(name, _)| one(name.clone())).collect();
+                root.pages.iter().map(|(name, _)| one(name.clone())).collect();
             let found = self.ports.store.records(&named).await?;
-            let pages: Vec<&Record> = found.iter().flatten().collect();
-            if pages.len() == head.pages.len() {
-                let pages = pages.into_iter().map(|page| decode::<StatePage>(page).map(Arc::new));
-                let state = Arc::new(PolicyState::of_pages(pages.collect::<Result<_, _>>()?));
-                return Ok(KeptState { group, state_version, record, head, state });
+            let pages = found.iter().flatten().map(|page| decode::<StatePage>(page).map(Arc::new));
+            let pages: Vec<Option<Arc<StatePage>>> = pages.collect();
+            let is_whole = pages.len() == root.pages.len();
+            // Another process may have replaced the state meanwhile. Then the root is a new one.
+            if !is_whole && last != Some(root.version) {
+                last = Some(root.version);
+                continue;
             }
-            // Another process has replaced the state meanwhile, or a page is lost.
-            if last == Some(head.version) {
-                tracing::error!(%queue, plugin = %plugin.name, "pages of a retry strategy's state are missing; the state begins empty");
-                let state = Arc::default();
-                return Ok(KeptState { group, state_version, record, head, state });
+            let pages = pages.into_iter().collect::<Option<Vec<_>>>().filter(|_| is_whole);
+            if pages.is_none() {
+                tracing::error!(
+                    %queue,
+                    plugin = %plugin.name,
+                    "a page of a retry strategy's state is lost; the state begins empty"
+                );
             }
-            last = Some(head.version);
+            let state = Arc::new(pages.map(PolicyState::of_pages).unwrap_or_default());
+            return Ok(KeptState { group, state_version, record, root, state });
         }
         Err(Error::Unavailable {
             retry_after: Duration::from_secs(1),
@@ -215,9 +219,13 @@ impl Engine {
     }
 }
 
-fn decode<T: serde::de::DeserializeOwned>(record: &Record) -> Result<T, Error> {
+/// What is stored in `record`; none if it is damaged.
+fn decode<T: serde::de::DeserializeOwned>(record: &Record) -> Option<T> {
     serde_json::from_slice(&record.bytes)
-        .map_err(|error| Error::Internal(format!("record {}: {error}", record.name)))
+        .inspect_err(|error| {
+            tracing::error!(name = record.name, %error, "a record of a retry strategy's state is damaged");
+        })
+        .ok()
 }
 
 fn encode<T: Serialize>(value: &T) -> Vec<u8> {

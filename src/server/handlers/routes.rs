@@ -5,11 +5,11 @@ use axum::{
     handler::Handler,
     routing::{MethodFilter, on},
 };
-use utoipa::openapi::HttpMethod;
 #[cfg(test)]
+use utoipa::openapi::OpenApi;
 use utoipa::{
     __dev::{SchemaReferences, Tags},
-    openapi::OpenApi,
+    openapi::HttpMethod,
 };
 
 use super::{Api, body::BodyLimit};
@@ -22,14 +22,8 @@ pub struct Routes {
     described: Vec<fn(&mut OpenApi)>,
 }
 
-/// What an annotation gives: the path and the method, and in tests the description.
-#[cfg(not(test))]
-pub trait Annotation: utoipa::Path {}
-#[cfg(not(test))]
-impl<P: utoipa::Path> Annotation for P {}
-#[cfg(test)]
+/// What an annotation gives: the path, the method and the description.
 pub trait Annotation: utoipa::Path + SchemaReferences + Tags<'static> {}
-#[cfg(test)]
 impl<P: utoipa::Path + SchemaReferences + Tags<'static>> Annotation for P {}
 
 impl Routes {

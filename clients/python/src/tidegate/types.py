@@ -2097,7 +2097,7 @@ class Queue(TypedDict):
     """
     partition_then_by: NotRequired[str | None]
     """A second attribute, so that the combinations of both values take turns. It needs
-    `partition_by`, and goes not with `strict_order`.
+    `partition_by`, names another attribute than that, and excludes `strict_order`.
     """
     paused: bool
     """Whether it holds every job."""
@@ -2110,8 +2110,9 @@ class Queue(TypedDict):
     strict_order: NotRequired[bool | None]
     """Whether the jobs of a partition start one after another, in the order of their first due
     times: the oldest holds back the rest until it has ended, also while it waits for another
-    attempt. It needs `partition_by`, and goes with neither a throttler nor `order: priority`.
-    Critical jobs, and jobs without the attribute, have no such order (default false).
+    attempt. It needs `partition_by`, and excludes `partition_then_by`, a throttler and `order:
+    priority`. Critical jobs, and jobs without the attribute, have no such order (default
+    false).
     """
     throttler: NotRequired[Throttler | None]
     """The plugin that decides on candidates within the limits."""
@@ -2147,7 +2148,7 @@ class QueueConfig(TypedDict):
     """
     partition_then_by: NotRequired[str | None]
     """A second attribute, so that the combinations of both values take turns. It needs
-    `partition_by`, and goes not with `strict_order`.
+    `partition_by`, names another attribute than that, and excludes `strict_order`.
     """
     plugin_calls: NotRequired[PluginCalls | None]
     """What is recorded of the calls of plugins about the queue's jobs: by its throttler, and by
@@ -2156,8 +2157,9 @@ class QueueConfig(TypedDict):
     strict_order: NotRequired[bool | None]
     """Whether the jobs of a partition start one after another, in the order of their first due
     times: the oldest holds back the rest until it has ended, also while it waits for another
-    attempt. It needs `partition_by`, and goes with neither a throttler nor `order: priority`.
-    Critical jobs, and jobs without the attribute, have no such order (default false).
+    attempt. It needs `partition_by`, and excludes `partition_then_by`, a throttler and `order:
+    priority`. Critical jobs, and jobs without the attribute, have no such order (default
+    false).
     """
     throttler: NotRequired[Throttler | None]
     """The plugin that decides on candidates within the limits."""
@@ -2183,7 +2185,7 @@ class QueueConfigPatch(TypedDict):
     """
     partition_then_by: NotRequired[str | None]
     """A second attribute, so that the combinations of both values take turns. It needs
-    `partition_by`, and goes not with `strict_order`.
+    `partition_by`, names another attribute than that, and excludes `strict_order`.
     """
     plugin_calls: NotRequired[dict[str, Any] | None]
     """What is recorded of the calls of plugins about the queue's jobs: by its throttler, and by
@@ -2192,8 +2194,9 @@ class QueueConfigPatch(TypedDict):
     strict_order: NotRequired[bool | None]
     """Whether the jobs of a partition start one after another, in the order of their first due
     times: the oldest holds back the rest until it has ended, also while it waits for another
-    attempt. It needs `partition_by`, and goes with neither a throttler nor `order: priority`.
-    Critical jobs, and jobs without the attribute, have no such order (default false).
+    attempt. It needs `partition_by`, and excludes `partition_then_by`, a throttler and `order:
+    priority`. Critical jobs, and jobs without the attribute, have no such order (default
+    false).
     """
     throttler: NotRequired[dict[str, Any] | None]
     """The plugin that decides on candidates within the limits."""

@@ -1447,9 +1447,11 @@ pub mod tidegate {
         ///
         /// - A group of a candidate of this call is always there, and counts at least the candidates.
         /// - A group whose partitions the tick has visited and read to the end is exact.
-        /// - Any other group is as old as `counted-at`: after one second or more in a server with SQLite,
-        ///   and after one minute or more on AWS, longer for more jobs. A group may be missing so long
-        ///   whose first job is newer.
+        /// - Any other group is as old as `counted-at`, or newer. The next count begins after one second or
+        ///   more in a server with SQLite, and after one minute or more on AWS, later for more jobs.
+        /// - A group is missing if its first job became due after its partition was counted.
+        /// - A count of thousands of partitions may take several sweeps. Until the first count has reached
+        ///   the last partition, groups are missing, and `others` has `at-least`.
         /// - Counting stops at a bound: on AWS at 4000 jobs of the queue, each partition having its part of
         ///   them. `at-least` shows where.
         /// - The weight may be derived from some jobs of each partition.
@@ -1570,7 +1572,8 @@ pub mod tidegate {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// The jobs of all other partitions together, with an empty value. None if there are none.
+            /// The jobs of all other partitions together, with an empty value. None if there are none. The
+            /// count may be 0 with `at-least`: some partitions were not counted yet.
             #[allow(async_fn_in_trait)]
             pub fn others() -> Option<Group> {
                 unsafe {
@@ -1641,8 +1644,8 @@ pub mod tidegate {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// When the sweep began to count. None if it has not done so yet: then only the groups of the
-            /// partitions that the tick has visited are known.
+            /// When the count began that has the oldest of these numbers. None if the sweep has not counted
+            /// yet: then only the groups of the partitions that the tick has visited are known.
             #[allow(async_fn_in_trait)]
             pub fn counted_at() -> Option<Timestamp> {
                 unsafe {

@@ -21,8 +21,19 @@ fn count(jobs: u32) -> WaitingCount {
 }
 
 fn estimate(counts: &[(&str, u32)]) -> WaitingEstimate {
+    after(&WaitingEstimate::default(), counts, None, 0)
+}
+
+/// `estimate` after a pass that began at `began_at` and counted these partitions, up to `end`.
+fn after(
+    estimate: &WaitingEstimate,
+    counts: &[(&str, u32)],
+    end: Option<&str>,
+    began_at: i64,
+) -> WaitingEstimate {
     let counts = counts.iter().map(|(name, jobs)| ((*name).to_owned(), count(*jobs)));
-    WaitingEstimate::of(counts.collect(), Timestamp::EPOCH)
+    let began_at = Timestamp::from_millis(began_at);
+    estimate.after_pass(counts.collect(), end.map(str::to_owned), began_at)
 }
 
 fn by(first: &str, second: Option<&str>) -> QueueConfig {
@@ -51,6 +62,62 @@ fn the_largest_partitions_are_kept_and_the_rest_is_one_sum() {
     assert_eq!(estimate.partitions["t0500"], count(501));
     let others = estimate.others.unwrap();
     assert_eq!((others.jobs, others.oldest_due_at), (500 * 501 / 2, Timestamp::from_millis(1)));
+}
+
+#[test]
+fn a_pass_that_ended_early_keeps_what_is_behind_its_end() {
+    let all = after(&WaitingEstimate::default(), &[("a", 1), ("c", 3), ("e", 5)], None, 10);
+    assert_eq!((all.counted_at, &all.unfinished), (Some(Timestamp::from_millis(10)), &None));
+    // The jobs of a have started, and b and d have new ones.
+    let first = after(&all, &[("b", 2), ("c", 4)], Some("c"), 20);
+    assert_eq!(shown(&first), "b2 c4 e5");
+    assert_eq!(first.counted_at, Some(Timestamp::from_millis(10)), "e is as old as that");
+    assert_eq!(first.others, None, "every partition was counted before");
+    let second = after(&first, &[("d", 4)], None, 30);
+    assert_eq!(shown(&second), "b2 c4 d4");
+    assert_eq!(second.counted_at, Some(Timestamp::from_millis(20)), "its first pass began then");
+    assert_eq!((second.others, second.unfinished), (None, None));
+}
+
+#[test]
+fn a_first_count_states_that_more_may_wait_until_its_end() {
+    let first = after(&WaitingEstimate::default(), &[("a", 1)], Some("b"), 10);
+    let unknown =
+        WaitingCount { at_least: true, oldest_due_at: Timestamp::from_millis(10), ..count(0) };
+    assert_eq!((shown(&first), first.others), ("a1".into(), Some(unknown)));
+    let second = after(&first, &[("c", 3)], Some("d"), 20);
+    assert_eq!((shown(&second), second.others), ("a1 c3".into(), Some(unknown)));
+    let last = after(&second, &[("e", 5)], None, 30);
+    assert_eq!((shown(&last), last.others), ("a1 c3 e5".into(), None));
+    assert_eq!(last.counted_at, Some(Timestamp::from_millis(10)));
+}
+
+#[rstest]
+#[case::of_unlike_sizes(|n| n * 37 % 1009)]
+#[case::large_ones_first(|n| 5000 - n)]
+#[case::large_ones_last(|n| n)]
+fn several_passes_count_what_one_counts(#[case] size: fn(u32) -> u32) {
+    let names: Vec<String> = (0..2500).map(|n| format!("t{n:04}")).collect();
+    let counts: Vec<(&str, u32)> =
+        names.iter().zip(0..).map(|(name, n)| (name.as_str(), 1 + size(n))).collect();
+    let whole = estimate(&counts);
+    let sum = whole.others.unwrap().jobs;
+    for of_pass in [400, 700, 1250] {
+        let mut estimate = WaitingEstimate::default();
+        for round in 0..2 {
+            for counted in counts.chunks(of_pass) {
+                let last = counted.last().unwrap().0;
+                let end = Some(last).filter(|last| *last != "t2499");
+                estimate = after(&estimate, counted, end, round);
+                assert!(estimate.partitions.len() <= MAX_WAITING_PARTITIONS);
+                assert_eq!(estimate.unfinished.as_ref().map(|count| count.end.as_str()), end);
+                let others = estimate.others.map_or(0, |count| count.jobs);
+                assert!(round == 0 || others >= sum, "{others} of {sum} others");
+            }
+            assert_eq!(estimate.counted_at, Some(Timestamp::from_millis(round)));
+            assert_eq!((&estimate.partitions, estimate.others), (&whole.partitions, whole.others));
+        }
+    }
 }
 
 #[rstest]

@@ -11,6 +11,8 @@ use crate::{error_code::ErrorCode, queue::config::QueueConfig, validate::Validat
 #[case::exact(json!({"order_step_seconds": 0, "concurrency": 0}))]
 #[case::ageing(json!({"order": "priority", "ageing_seconds": 0.001}))]
 #[case::partitions(json!({"partition_by": "n".repeat(64)}))]
+#[case::two_attributes(json!({"partition_by": "tenant", "partition_then_by": "user"}))]
+#[case::strict_order(json!({"partition_by": "tenant", "strict_order": true}))]
 #[case::constraints(
     json!({
         "constraints": (0..32).map(
@@ -56,6 +58,36 @@ fn a_queue_within_its_bounds_is_good(#[case] config: Value) {
     "must be 0.001 to 31536000",
 )]
 #[case::partitions(json!({"partition_by": ""}), "partition_by", "must be 1 to 64 bytes")]
+#[case::second_alone(
+    json!({"partition_then_by": "user"}),
+    "partition_then_by",
+    "must be given only with `partition_by`",
+)]
+#[case::second_the_same(
+    json!({"partition_by": "user", "partition_then_by": "user"}),
+    "partition_then_by",
+    "must differ from `partition_by`",
+)]
+#[case::second_with_strict_order(
+    json!({"partition_by": "tenant", "partition_then_by": "user", "strict_order": true}),
+    "partition_then_by",
+    "must not be given with `strict_order`",
+)]
+#[case::strict_order_without_partitions(
+    json!({"strict_order": true}),
+    "strict_order",
+    "must be given only with `partition_by`",
+)]
+#[case::strict_order_by_priority(
+    json!({"partition_by": "tenant", "strict_order": true, "order": "priority"}),
+    "strict_order",
+    "must not be given with `order: priority`",
+)]
+#[case::strict_order_with_a_throttler(
+    json!({"partition_by": "tenant", "strict_order": true, "throttler": {"plugin": "p"}}),
+    "strict_order",
+    "must not be given with a `throttler`",
+)]
 #[case::constraints(json!({
     "constraints": (0..33).map(
         |n| json!({"name": format!("c{n}"), "concurrency": 0}),

@@ -1,12 +1,14 @@
 //! The state of a retry strategy: one in each queue, committed with the decisions.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt::Write as _, pin::pin, sync::Arc, time::Duration};
 
-use futures_util::future::join;
+use futures_util::{future::join, poll};
+use rstest::rstest;
+use sha2::{Digest, Sha256};
 use tidegate_core::{
     job::{Job, type_config::TypeConfig},
     port::{
-        job_store::{Record, RecordKind, RecordQuery},
+        job_store::{Record, RecordKind, RecordQuery, Write},
         policy::{PolicyState, RetryAnswer, RetryCall, RetryOutput, RetryPlan, StateValue},
     },
     queue::{QueueConfig, plugin::Description},
@@ -63,14 +65,16 @@ async fn fail_many(harness: &mut Harness, number: u32) -> Vec<Job> {
     running
 }
 
-/// The records of states. None on a table, which finds those of a group by its name alone.
-async fn records(harness: &Harness) -> Option<Vec<Record>> {
-    if harness.store.capabilities().expires_natively {
-        return None;
+/// The records of the strategy's state in a queue.
+async fn records(harness: &Harness, queue: &str) -> Vec<Record> {
+    let digest = Sha256::digest(format!("{queue}\nplanner"));
+    let mut prefix = String::new();
+    for byte in &digest[..20] {
+        write!(prefix, "{byte:02x}").unwrap();
     }
-    let (kind, prefix) = (RecordKind::RetryState, String::new());
-    let query = RecordQuery { kind, prefix, after: None, limit: 1000 };
-    Some(harness.store.records(&[query]).await.unwrap().remove(0))
+    prefix.push('.');
+    let query = RecordQuery { kind: RecordKind::RetryState, prefix, after: None, limit: 1000 };
+    harness.store.records(&[query]).await.unwrap().remove(0)
 }
 
 /// What the strategy counted, as a call about one more failure sees it.
@@ -137,22 +141,127 @@ async fn a_failure_that_another_process_decided_counts_once() {
 }
 
 #[tokio::test]
+async fn a_failure_that_two_processes_decide_at_once_counts_once() {
+    for mut harness in every_store_and_table() {
+        harness.store = Arc::new(Yielding(Arc::clone(&harness.store)));
+        let mut harness = with_strategy(harness, counting(0), 1).await;
+        fail_many(&mut harness, 5).await;
+        let pending = harness.engine.sweep().await.unwrap().pending;
+        assert_eq!(pending.len(), 5);
+        let other = harness.another();
+        let (one, two) =
+            join(harness.engine.decide_retries(pending.clone()), other.decide_retries(pending))
+                .await;
+        let mut decided = one.unwrap().changed.len() + two.unwrap().changed.len();
+        decided += sweep(&harness).await.changed.len();
+        assert_eq!(decided, 5);
+        assert_eq!(seen(&mut harness).await, 5);
+    }
+}
+
+#[tokio::test]
+async fn a_process_that_dies_holds_back_no_decision() {
+    for polls in [1, 2, 3, 4, 5, 6, 8, 10, 12, 15] {
+        for mut harness in every_store_and_table() {
+            harness.store = Arc::new(Yielding(Arc::clone(&harness.store)));
+            let mut harness = with_strategy(harness, counting(0), 1).await;
+            fail_many(&mut harness, 3).await;
+            let pending = harness.engine.sweep().await.unwrap().pending;
+            assert_eq!(pending.len(), 3);
+            let other = harness.another();
+            {
+                let mut call = pin!(harness.engine.decide_retries(pending));
+                for _ in 0..polls {
+                    if poll!(call.as_mut()).is_ready() {
+                        break;
+                    }
+                    tokio::task::yield_now().await;
+                }
+            }
+            // At the same instant.
+            let left = other.sweep().await.unwrap().pending;
+            other.decide_retries(left).await.unwrap();
+            assert!(other.sweep().await.unwrap().pending.is_empty(), "after {polls} polls");
+            // State and job are written one after another on a table.
+            let most = if harness.store.capabilities().atomicity.is_atomic() { 3 } else { 4 };
+            let seen = seen(&mut harness).await;
+            assert!((3..=most).contains(&seen), "{seen} of 3 after {polls} polls");
+        }
+    }
+}
+
+#[tokio::test]
+async fn one_call_decides_for_ten_seconds() {
+    for harness in every_store_and_table() {
+        let clock = Arc::clone(&harness.clock);
+        let policy = FnPolicy::default().retrying_with_state(move |_, call| {
+            clock.advance(Duration::from_secs(4));
+            let state = [("n", StateValue::from((counted(&call.state) + 1).to_string()))].into();
+            Ok(RetryOutput { answer: later(call), state: Some(state) })
+        });
+        let mut harness = with_strategy(harness, policy, 1).await;
+        fail_many(&mut harness, 5).await;
+        assert_eq!(sweep(&harness).await.changed.len(), 3, "they begin after 0, 4 and 8 s");
+        assert_eq!(sweep(&harness).await.changed.len(), 2);
+        assert_eq!(seen(&mut harness).await, 5);
+    }
+}
+
+/// What happens to a record of a state.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Loss {
+    Removed,
+    Damaged,
+}
+
+#[rstest]
+#[case::no_root("root", Loss::Removed)]
+#[case::damaged_root("root", Loss::Damaged)]
+#[case::no_page("p00", Loss::Removed)]
+#[case::damaged_page("p00", Loss::Damaged)]
+#[tokio::test]
+async fn a_state_with_a_lost_record_begins_empty(#[case] part: &str, #[case] loss: Loss) {
+    for harness in every_store_and_table() {
+        let mut harness = with_strategy(harness, counting(2000), 1).await;
+        fail_many(&mut harness, 40).await;
+        assert_eq!(sweep(&harness).await.changed.len(), 40);
+        let before = records(&harness, "default").await;
+        let is_lost = |record: &&Record| record.name.contains(&format!(".{part}"));
+        let lost = before.iter().find(is_lost).expect("it was written").clone();
+        let write = match loss {
+            Loss::Removed => {
+                Write::RemoveRecord { kind: lost.kind, name: lost.name, until: Some(lost.until) }
+            }
+            Loss::Damaged => Write::PutRecord(Record { bytes: b"{".to_vec(), ..lost }),
+        };
+        harness.store.commit(vec![vec![write]]).await.unwrap();
+        assert_eq!(seen(&mut harness).await, 0);
+        // The next decisions have a state again.
+        fail_many(&mut harness, 2).await;
+        assert_eq!(sweep(&harness).await.changed.len(), 2);
+        assert_eq!(seen(&mut harness).await, 2);
+        let after = records(&harness, "default").await;
+        // A root that is lost names no pages that could be removed. They expire.
+        let left = before.iter().filter(|record| after.contains(record)).count();
+        assert_eq!(left > 0, part == "root", "{left} left");
+    }
+}
+
+#[tokio::test]
 async fn a_large_state_is_kept_in_pages() {
     for harness in every_store_and_table() {
         let mut harness = with_strategy(harness, counting(2000), 1).await;
         fail_many(&mut harness, 40).await;
         assert_eq!(sweep(&harness).await.changed.len(), 40);
-        let Some(before) = records(&harness).await else {
-            assert_eq!(seen(&mut harness).await, 40);
-            continue;
-        };
+        let before = records(&harness, "default").await;
         assert!((17..=65).contains(&before.len()), "{} records", before.len());
-        let of_pages = before.iter().filter(|record| record.name.contains(".p"));
-        assert!(of_pages.clone().all(|record| record.bytes.len() < 16_000));
+        let of_pages: Vec<_> = before.iter().filter(|one| one.name.contains(".p")).collect();
+        assert_eq!(of_pages.len(), before.len() - 1, "one record is the root");
+        assert!(of_pages.iter().all(|record| record.bytes.len() < 16_000));
         // The next decision writes the pages of its two keys, and no other.
         fail_many(&mut harness, 1).await;
         sweep(&harness).await;
-        let after = records(&harness).await.unwrap();
+        let after = records(&harness, "default").await;
         let kept = after.iter().filter(|record| before.contains(record)).count();
         assert!(kept + 3 >= after.len() && after.len() == before.len(), "{kept} kept");
         assert_eq!(seen(&mut harness).await, 41);
@@ -193,7 +302,8 @@ async fn a_failed_call_changes_no_state() {
         fail_many(&mut harness, 1).await;
         let decisions = sweep(&harness).await;
         assert_eq!((decisions.faults.len(), decisions.changed.len()), (1, 1));
-        assert!(records(&harness).await.is_none_or(|records| records.is_empty()));
+        assert!(records(&harness, "default").await.is_empty());
+        assert_eq!(seen(&mut harness).await, 0);
     }
 }
 
@@ -208,7 +318,8 @@ async fn each_queue_has_its_own_state() {
         job.job_type = name("other");
         fail_many(&mut harness, 2).await;
         sweep(&harness).await;
-        assert!(records(&harness).await.is_none_or(|records| records.len() == 1));
+        assert_eq!(records(&harness, "default").await.len(), 1);
+        assert!(records(&harness, "b").await.is_empty());
         harness.enqueue(job).await;
         let running = {
             let mut cache = tidegate_engine::TickCache::default();
@@ -226,7 +337,8 @@ async fn each_queue_has_its_own_state() {
             running
         };
         assert_eq!(sweep(&harness).await.changed[0].0.id, running.id);
-        assert!(records(&harness).await.is_none_or(|records| records.len() == 2));
+        assert_eq!(records(&harness, "default").await.len(), 1);
+        assert_eq!(records(&harness, "b").await.len(), 1);
         assert_eq!(seen(&mut harness).await, 2);
     }
 }

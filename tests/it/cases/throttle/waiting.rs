@@ -1,12 +1,19 @@
 //! A throttler sees what waits in its queue, beyond its page of candidates.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
 
 use super::{counts, limit, region, says, watched};
 use crate::cases::harness::{Harness, every_store, every_store_and_table, queue, with};
 use tidegate_core::{
     job::{Job, Value, type_config::TypeConfig},
-    port::policy::{ThrottleAnswer, ThrottleCall},
+    port::{
+        JobStore, StoreError, StoreLayer,
+        job_store::SharedStore,
+        policy::{ThrottleAnswer, ThrottleCall},
+        store_layer::Operation,
+    },
     queue::{
         QueueConfig,
         plugin::Description,
@@ -14,7 +21,10 @@ use tidegate_core::{
     },
     time::Timestamp,
 };
-use tidegate_engine::testkit::policies::{each, hold, run};
+use tidegate_engine::{
+    memory::FakeClock,
+    testkit::policies::{each, hold, run},
+};
 
 /// A queue with this limit, whose regions take turns.
 fn by_region(concurrency: u32) -> QueueConfig {
@@ -146,6 +156,68 @@ async fn groups_are_known_beyond_what_a_tick_visits() {
             }
         }
     }
+}
+
+/// A store that takes a minute to count a page.
+struct SlowCounts(SharedStore, Arc<FakeClock>);
+
+impl StoreLayer for SlowCounts {
+    fn inner(&self) -> &dyn JobStore {
+        &*self.0
+    }
+
+    async fn around<T: Send>(
+        &self,
+        operation: Operation,
+        call: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        if operation == Operation::CountWaiting {
+            self.1.advance(Duration::from_mins(1));
+        }
+        call.await
+    }
+}
+
+#[tokio::test]
+async fn a_count_that_ends_early_is_continued_by_the_next() {
+    for mut harness in every_store_and_table() {
+        harness.store =
+            Arc::new(SlowCounts(Arc::clone(&harness.store), Arc::clone(&harness.clock)));
+        let (policy, calls) = watched(super::each_held);
+        let mut harness = harness.with_policy(policy);
+        harness.throttled(groups_by(&["*"]), by_region(10)).await;
+        harness.settle().await;
+        harness.enqueue_many((0..200).map(|n| with("region", &format!("r{n:03}")))).await;
+        let began_at = harness.now();
+        let mut passes = 0;
+        let mut first = pass(&mut harness, &calls).await;
+        while let Some(others) = first.others {
+            assert!(others.at_least && others.jobs == 0, "{others:?}");
+            assert_eq!(first.counted_at, Some(began_at));
+            passes += 1;
+            assert!(passes < 100, "{passes} passes");
+            first = pass(&mut harness, &calls).await;
+        }
+        assert!(passes > 2, "{passes} passes");
+        // The next count begins at the first partition. The other ones are still known.
+        let second = pass(&mut harness, &calls).await;
+        for waiting in [first, second] {
+            assert_eq!((jobs(&waiting, "region").len(), waiting.others), (200, None));
+            assert_eq!(waiting.counted_at, Some(began_at));
+        }
+    }
+}
+
+/// What a throttler sees after a pass that ends after its first page.
+async fn pass(harness: &mut Harness, calls: &Mutex<Vec<ThrottleCall>>) -> Waiting {
+    let until = harness.now() + Duration::from_secs(1);
+    let next_at = harness.engine.count_waiting(until).await.unwrap().unwrap();
+    calls.lock().clear();
+    harness.enqueue(with("region", "r000")).await;
+    harness.lease(1).await;
+    harness.clock.set(next_at.max(harness.now()));
+    let waiting = Arc::clone(&calls.lock().last().unwrap().waiting);
+    Waiting::clone(&waiting)
 }
 
 #[tokio::test]
