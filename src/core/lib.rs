@@ -21,6 +21,7 @@ pub mod event;
 #[cfg(test)]
 mod fuzz;
 pub mod job;
+mod parsed;
 pub mod port;
 pub mod queue;
 pub mod ruled;

@@ -8,6 +8,8 @@ use std::{fmt, ops, str::FromStr, time::Duration};
 use chrono::{DateTime, Datelike, Timelike, Utc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
+use crate::parsed::parsed;
+
 /// The form of an instant: the years that it can say have four digits.
 const TEXT: [u8; 24] = *b"0000-00-00T00:00:00.000Z";
 
@@ -130,8 +132,7 @@ impl Serialize for Timestamp {
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         if deserializer.is_human_readable() {
-            let text = std::borrow::Cow::<'_, str>::deserialize(deserializer)?;
-            text.parse().map_err(D::Error::custom)
+            parsed(deserializer)
         } else {
             i64::deserialize(deserializer).map(Self)
         }

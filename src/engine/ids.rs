@@ -1,6 +1,6 @@
 //! New ids: lower-case ULIDs that ascend within one engine, so that ids sort by creation.
 
-use ulid::Ulid;
+use ulid::{ULID_LEN, Ulid};
 
 use tidegate_core::{job::JobId, port::Entropy, time::Timestamp};
 
@@ -25,7 +25,8 @@ impl Ids {
         } else {
             self.0.increment().unwrap_or(fresh)
         };
-        let mut text = self.0.to_string();
+        let mut text = [0; ULID_LEN];
+        let text = self.0.array_to_str(&mut text);
         text.make_ascii_lowercase();
         text.parse().expect("a ULID is a valid id")
     }

@@ -2,7 +2,9 @@
 
 use std::{borrow::Borrow, fmt, str::FromStr, sync::Arc};
 
-use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::parsed::parsed;
 
 /// The text does not have the form of its kind of name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -39,8 +41,7 @@ macro_rules! name {
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = std::borrow::Cow::<'_, str>::deserialize(deserializer)?;
-                text.parse().map_err(D::Error::custom)
+                parsed(deserializer)
             }
         }
 

@@ -2,7 +2,7 @@
 //!
 //! Pure: the caller draws the random part.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
@@ -11,8 +11,8 @@ use serde::{
 };
 use serde_json::Value;
 
-use super::PluginName;
-use crate::{strict::strict, time::Seconds};
+use super::{PluginName, name::BadName};
+use crate::{parsed::parsed, strict::strict, time::Seconds};
 
 /// The name of the strategy that is built in; every other one is a plugin's.
 pub const BUILT_IN: &str = "exponential";
@@ -120,26 +120,53 @@ impl<'de> Visitor<'de> for RetryVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut fields: A) -> Result<Retry, A::Error> {
         let missing = |field| move || A::Error::missing_field(field);
-        let strategy: PluginName = fields.next_element()?.ok_or_else(missing("strategy"))?;
-        if strategy.as_str() == BUILT_IN {
-            return fields.next_element()?.map(Retry::Exponential).ok_or_else(missing("config"));
+        match fields.next_element()?.ok_or_else(missing("strategy"))? {
+            StoredStrategy::BuiltIn => {
+                fields.next_element()?.map(Retry::Exponential).ok_or_else(missing("config"))
+            }
+            StoredStrategy::Plugin(name) => {
+                let config = fields.next_element()?.ok_or_else(missing("config"))?;
+                Ok(Retry::Plugin(name, config))
+            }
         }
-        let config = fields.next_element()?.ok_or_else(missing("config"))?;
-        Ok(Retry::Plugin(strategy, config))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Retry, A::Error> {
         let missing = |field| move || A::Error::missing_field(field);
-        let (_, strategy): (IgnoredAny, PluginName) =
+        let (_, strategy): (IgnoredAny, StoredStrategy) =
             fields.next_entry()?.ok_or_else(missing("strategy"))?;
-        if strategy.as_str() == BUILT_IN {
-            let (_, config): (IgnoredAny, Backoff) =
-                fields.next_entry()?.ok_or_else(missing("config"))?;
-            return Ok(Retry::Exponential(config));
+        match strategy {
+            StoredStrategy::BuiltIn => {
+                let (_, config): (IgnoredAny, Backoff) =
+                    fields.next_entry()?.ok_or_else(missing("config"))?;
+                Ok(Retry::Exponential(config))
+            }
+            StoredStrategy::Plugin(name) => {
+                let (_, config): (IgnoredAny, Arc<Value>) =
+                    fields.next_entry()?.ok_or_else(missing("config"))?;
+                Ok(Retry::Plugin(name, config))
+            }
         }
-        let (_, config): (IgnoredAny, Arc<Value>) =
-            fields.next_entry()?.ok_or_else(missing("config"))?;
-        Ok(Retry::Plugin(strategy, config))
+    }
+}
+
+/// The strategy of a stored [`Retry`].
+enum StoredStrategy {
+    BuiltIn,
+    Plugin(PluginName),
+}
+
+impl FromStr for StoredStrategy {
+    type Err = BadName;
+
+    fn from_str(text: &str) -> Result<Self, BadName> {
+        if text == BUILT_IN { Ok(Self::BuiltIn) } else { text.parse().map(Self::Plugin) }
+    }
+}
+
+impl<'de> Deserialize<'de> for StoredStrategy {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        parsed(deserializer)
     }
 }
 
