@@ -204,12 +204,10 @@ impl<'a> Group<'a> {
                 };
                 unless(was, version, CurrentRecord::Version)
             }
-            Write::RequireItem { kind, name, version: was }
-            | Write::SetItem { kind, name, was, .. } => {
-                let now = self.item_version(*kind, name)?;
-                let was = if *was == 0 { Expect::Absent } else { Expect::Is(*was) };
-                unless(&was, now, CurrentRecord::Version)
+            Write::RequireItem { kind, name, version: was } => {
+                self.conflict_of_item(*kind, name, *was)?
             }
+            Write::SetItem { kind, name, was, .. } => self.conflict_of_item(*kind, name, *was)?,
             Write::SwapRecord { record, was } => {
                 let now = record::named(self.db, record.kind, &record.name)?;
                 unless(was, now, |_| CurrentRecord::Record)
@@ -225,6 +223,18 @@ impl<'a> Group<'a> {
                 unreachable!("encode() makes it a step of its own")
             }
         })
+    }
+
+    /// The conflict if an item does not have version `was`; 0 means that it is absent.
+    fn conflict_of_item(
+        &mut self,
+        kind: ItemKind,
+        name: &str,
+        was: u64,
+    ) -> Result<Option<CurrentRecord>, Failure> {
+        let now = self.item_version(kind, name)?;
+        let was = if was == 0 { Expect::Absent } else { Expect::Is(was) };
+        Ok(unless(&was, now, CurrentRecord::Version))
     }
 
     /// The row of a job, and its revision.

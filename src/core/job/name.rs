@@ -57,6 +57,12 @@ macro_rules! name {
             }
         }
 
+        impl From<$name> for Arc<str> {
+            fn from(name: $name) -> Self {
+                name.0
+            }
+        }
+
         impl Borrow<str> for $name {
             fn borrow(&self) -> &str {
                 &self.0

@@ -83,6 +83,10 @@ impl Records {
         let version = |version| {
             if version == 0 { CurrentRecord::Nothing } else { CurrentRecord::Version(version) }
         };
+        let item = |kind, name: &str, was| {
+            let now = self.items.get(&(kind, name.to_owned())).map_or(0, |item| item.version);
+            (now != was).then(|| version(now))
+        };
         match write {
             Write::AddJob(new) => self.jobs.contains_key(&new.id).then(|| job(&new.id)),
             Write::SetJob { job: Job { id, .. }, was, .. } | Write::RemoveJob { id, was } => {
@@ -102,11 +106,8 @@ impl Records {
                 (now.as_ref() != expected(was))
                     .then(|| now.map_or(CurrentRecord::Nothing, CurrentRecord::Version))
             }
-            Write::RequireItem { kind, name, version: was }
-            | Write::SetItem { kind, name, was, .. } => {
-                let now = self.items.get(&(*kind, name.clone())).map_or(0, |item| item.version);
-                (now != *was).then(|| version(now))
-            }
+            Write::RequireItem { kind, name, version: was } => item(*kind, name, *was),
+            Write::SetItem { kind, name, was, .. } => item(*kind, name, *was),
             Write::SwapRecord { record, was } => {
                 let now = self.kept.get(&(record.kind, record.name.clone()));
                 (now != expected(was)).then(|| match now {

@@ -69,18 +69,22 @@ impl Planned {
         name: &ScheduleName,
         state: &ScheduleState,
     ) -> Result<EnqueueWrites, Error> {
-        let (name, revision) = (name.to_string(), Some(Revision(self.item.rule)));
+        let revision = Some(Revision(self.item.rule));
         let (was, version, bytes) = (self.was, self.was + 1, Some(bytes(state)?));
         let require = vec![
             Write::RequireItem {
                 kind: ItemKind::Schedule,
-                name: name.clone(),
+                name: name.clone().into(),
                 version: self.item.version,
             },
-            Write::RequireItem { kind: ItemKind::ScheduleState, name: name.clone(), version: was },
+            Write::RequireItem {
+                kind: ItemKind::ScheduleState,
+                name: name.clone().into(),
+                version: was,
+            },
         ];
-        let then =
-            vec![Write::SetItem { kind: ItemKind::ScheduleState, name, was, version, bytes }];
+        let (kind, name) = (ItemKind::ScheduleState, name.to_string());
+        let then = vec![Write::SetItem { kind, name, was, version, bytes }];
         Ok(EnqueueWrites { require, then, revision, replayed: None })
     }
 }

@@ -225,7 +225,8 @@ impl Engine {
         // Refuses a concurrent `materialize`, whose jobs this change does not know.
         let was = current.map(|item| item.version).or(replaced_version).unwrap_or_default();
         let kind = ItemKind::ScheduleState;
-        let require = Write::RequireItem { kind, name: name.to_string(), version: state_version };
+        let require =
+            Write::RequireItem { kind, name: name.clone().into(), version: state_version };
         let stays = to_be.is_some() || item.replaced.is_some();
         if !self.write_item(name, was, &item, stays, Some(require)).await? {
             return Ok(None);

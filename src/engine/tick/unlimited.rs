@@ -162,7 +162,7 @@ impl Engine {
     ) -> Result<RefusedJobs, Error> {
         let require = Write::RequireItem {
             kind: ItemKind::Queue,
-            name: context.queue.to_string(),
+            name: context.queue.clone().into(),
             version: context.limits.version,
         };
         let settled = plan.before.iter();

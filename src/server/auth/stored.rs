@@ -110,7 +110,11 @@ pub async fn record_uses(engine: &Engine, uses: Vec<(String, Timestamp)>) -> Res
         }
         let json = serde_json::to_vec(&at).map_err(|error| Error::Internal(error.to_string()))?;
         transactions.push(vec![
-            Write::RequireItem { kind: ItemKind::Token, name: id.clone(), version: token.version },
+            Write::RequireItem {
+                kind: ItemKind::Token,
+                name: id.as_str().into(),
+                version: token.version,
+            },
             Write::SetItem {
                 kind: ItemKind::TokenUse,
                 name: id,

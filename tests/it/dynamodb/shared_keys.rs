@@ -154,7 +154,7 @@ async fn a_required_item_is_seen_to_change_in_another_process() {
         assert!(matches!(committed[..], [Committed::All]));
     };
     let require = async |version| {
-        let write = Write::RequireItem { kind: ItemKind::Queue, name: "mail".to_owned(), version };
+        let write = Write::RequireItem { kind: ItemKind::Queue, name: "mail".into(), version };
         let txn: Txn = vec![write];
         ours.commit(vec![txn]).await.unwrap().remove(0)
     };
@@ -214,7 +214,7 @@ async fn an_item_read_within_its_change_is_not_remembered() {
     assert_eq!(changes.len(), 17);
     table.write(&changes).await.unwrap();
     let require = async || {
-        let write = Write::RequireItem { kind, name: queue.clone(), version: 1 };
+        let write = Write::RequireItem { kind, name: queue.as_str().into(), version: 1 };
         store.commit(vec![vec![write]]).await.unwrap().remove(0)
     };
     store.items_version().await.unwrap();

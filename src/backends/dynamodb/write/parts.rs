@@ -43,8 +43,8 @@ pub(super) fn stored_job(write: &Write) -> Option<(&Job, bool)> {
 /// The item that `write` needs to read before it is decided.
 pub(super) fn key_read_by(write: &Write) -> Option<Key> {
     match write {
-        Write::RequireItem { kind, name, .. }
-        | Write::SetItem { kind, name, was: 0, bytes: None, .. } => Some(key::item(*kind, name)),
+        Write::RequireItem { kind, name, .. } => Some(key::item(*kind, name)),
+        Write::SetItem { kind, name, was: 0, bytes: None, .. } => Some(key::item(*kind, name)),
         _ => None,
     }
 }

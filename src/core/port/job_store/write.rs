@@ -1,5 +1,7 @@
 //! Conditional writes, transactions of them, and their answers.
 
+use std::sync::Arc;
+
 use super::{ItemKind, Record, RecordKind, UnreadableJob};
 use crate::{
     job::{Job, JobId, QueueName, Revision, TypeName},
@@ -74,8 +76,8 @@ pub enum Write {
     RequireItem {
         /// The kind of item.
         kind: ItemKind,
-        /// Its name.
-        name: String,
+        /// Its name. Each of many jobs requires the same item.
+        name: Arc<str>,
         /// The version.
         version: u64,
     },

@@ -58,7 +58,7 @@ impl EnqueueItem {
     /// The transaction that adds `job`, the item's own with what followers changed: its conditions,
     /// its type's version, its keys, the job, and the writes after it.
     pub fn writes(&self, job: &Job) -> Txn {
-        let (kind, name) = (ItemKind::Type, job.spec.job_type.to_string());
+        let (kind, name) = (ItemKind::Type, job.spec.job_type.clone().into());
         let mut writes = Vec::with_capacity(
             self.with.require.len() + self.keys.len() + 2 + self.with.then.len(),
         );

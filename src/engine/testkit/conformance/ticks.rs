@@ -67,7 +67,7 @@ async fn tick(store: &dyn JobStore, n: usize) -> Tick {
     let (start, claimed) = step(&waits, claim(&waits, true), at(2));
     let txn = vec![
         settle,
-        Write::RequireItem { kind: ItemKind::Queue, name: queue.to_string(), version: 1 },
+        Write::RequireItem { kind: ItemKind::Queue, name: queue.clone().into(), version: 1 },
         Write::AddBatch(queue.clone(), batch(2)),
         Write::SetLedger { queue: queue.clone(), ledger: ledger(2, 2), was: Expect::Is(1) },
         start,

@@ -352,12 +352,13 @@ fn ledger_txn(
     let queue = context.queue;
     let mut txn = vec![Write::RequireItem {
         kind: ItemKind::Queue,
-        name: queue.to_string(),
+        name: queue.clone().into(),
         version: context.limits.version,
     }];
     // The decisions of a plugin version that is no longer live do not count.
     if let Some((plugin, version)) = plan.throttling.as_ref().and_then(Throttling::decided_under) {
-        txn.push(Write::RequireItem { kind: ItemKind::Plugin, name: plugin.to_string(), version });
+        let name = plugin.clone().into();
+        txn.push(Write::RequireItem { kind: ItemKind::Plugin, name, version });
     }
     txn.extend(next.add.iter().map(|batch| Write::AddBatch(queue.clone(), batch.clone())));
     txn.push(Write::SetLedger {
