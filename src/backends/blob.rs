@@ -21,12 +21,24 @@ const DAMAGED: &str = "its checksum is wrong: it was damaged";
 /// `value` as a blob of `owner`, such as a job's id.
 pub(super) fn encode<T: Serialize>(value: &T, owner: &str) -> Result<Vec<u8>, StoreError> {
     let mut blob = Vec::with_capacity(160);
-    blob.resize(HEAD_BYTES, FORMAT);
-    rmp_serde::encode::write(&mut blob, value)
+    encode_to(&mut blob, value, owner)?;
+    Ok(blob)
+}
+
+/// Appends `value` to `bytes` as a blob of `owner`.
+pub(super) fn encode_to<T: Serialize>(
+    bytes: &mut Vec<u8>,
+    value: &T,
+    owner: &str,
+) -> Result<(), StoreError> {
+    let start = bytes.len();
+    bytes.resize(start + HEAD_BYTES, FORMAT);
+    rmp_serde::encode::write(bytes, value)
         .map_err(|error| StoreError::corrupt_in("a value cannot be encoded", error))?;
+    let blob = &mut bytes[start..];
     let checksum = checksum(&[owner.as_bytes(), &blob[HEAD_BYTES..]]);
     blob[1..HEAD_BYTES].copy_from_slice(&checksum.to_be_bytes());
-    Ok(blob)
+    Ok(())
 }
 
 /// The value in a `blob` of `owner`; `what` names the value for an error.
@@ -52,9 +64,14 @@ pub(super) fn decode<T: DeserializeOwned>(
 /// encoding.
 pub(super) fn with_checksum(bytes: &[u8], owner: &str, kind: u8) -> Vec<u8> {
     let mut stored = Vec::with_capacity(CHECKSUM_BYTES + bytes.len());
+    add_with_checksum(&mut stored, bytes, owner, kind);
+    stored
+}
+
+/// Appends `bytes` to `stored` as [`with_checksum`] makes them.
+pub(super) fn add_with_checksum(stored: &mut Vec<u8>, bytes: &[u8], owner: &str, kind: u8) {
     stored.extend(checksum(&[owner.as_bytes(), &[kind], bytes]).to_be_bytes());
     stored.extend(bytes);
-    stored
 }
 
 /// The bytes that [`with_checksum`] made `stored` of, if they are whole; `what` names them for an

@@ -7,7 +7,7 @@
 //!
 //! A commit is answered after it is on the disk (`synchronous=FULL`), and one wait for the disk
 //! serves every waiting caller. Read in this order: `migrations/` (the tables and the purpose of
-//! each index), [`row`] (the columns of a job), [`txn`], [`mod@write`], [`writer`], [`readers`],
+//! each index), [`row`] (the columns of a job), [`step`], [`txn`], [`mod@write`], [`writer`], [`readers`],
 //! [`due`], [`list`], [`job_store`].
 
 mod cursor;
@@ -24,6 +24,7 @@ mod readers;
 mod record;
 mod repair;
 mod row;
+mod step;
 mod txn;
 mod verify;
 mod write;

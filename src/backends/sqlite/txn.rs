@@ -4,7 +4,7 @@
 //! nothing to undo, and many of them share one SQLite commit without savepoints. No record is
 //! written twice in one transaction, so a checked record is still current when it is written.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
@@ -12,78 +12,17 @@ use super::error::Failure;
 use super::{
     names::Names,
     record,
-    row::{self, DataColumns, LifeColumns, RawText, select_jobs},
+    row::{self, RawText, select_jobs},
+    step::{Blobs, Step},
 };
 use crate::unreadable::unreadable;
 use tidegate_core::{
-    job::{Job, JobId, Revision, Spec},
+    job::{JobId, Revision},
     port::{
-        StoreError, Txn, Write,
+        StoreError, Write,
         job_store::{Committed, CurrentRecord, Expect, ItemKind, Key, UnreadableJob},
     },
 };
-
-/// A write whose job the sender has encoded, because the writer thread is the bottleneck.
-pub(super) enum Step {
-    Add(Box<JobColumns>),
-    SetLife {
-        id: JobId,
-        was: Revision,
-        life: LifeColumns,
-    },
-    SetAll {
-        whole: Box<JobColumns>,
-        was: Revision,
-    },
-    Remove {
-        id: JobId,
-        was: Revision,
-    },
-    /// A write that is not about a job.
-    Other(Box<Write>),
-}
-
-/// Every column of a job.
-pub(super) struct JobColumns {
-    pub id: JobId,
-    pub spec: Arc<Spec>,
-    pub encoded: Vec<u8>,
-    pub life: LifeColumns,
-    pub data: DataColumns,
-}
-
-impl JobColumns {
-    pub(super) fn of(job: Job) -> Result<Box<Self>, Failure> {
-        let life = LifeColumns::of(&job.id, &job.life, &job.spec)?;
-        let encoded = row::encode(&*job.spec, job.id.as_str())?;
-        Ok(Box::new(Self {
-            data: DataColumns::of(&job.id, &job.data),
-            id: job.id,
-            spec: job.spec,
-            encoded,
-            life,
-        }))
-    }
-}
-
-/// `txn` with its jobs encoded.
-pub(super) fn encode(txn: Txn) -> Result<Vec<Step>, Failure> {
-    let step = |write| {
-        Ok(match write {
-            Write::AddJob(job) => Step::Add(JobColumns::of(job)?),
-            Write::SetJob { job, was, all: true } => {
-                Step::SetAll { whole: JobColumns::of(job)?, was }
-            }
-            Write::SetJob { job, was, all: false } => {
-                let life = LifeColumns::of(&job.id, &job.life, &job.spec)?;
-                Step::SetLife { id: job.id, was, life }
-            }
-            Write::RemoveJob { id, was } => Step::Remove { id, was },
-            other => Step::Other(Box::new(other)),
-        })
-    };
-    txn.into_iter().map(step).collect()
-}
 
 /// The row of a job before it changes.
 #[derive(Clone, Copy)]
@@ -101,6 +40,13 @@ enum Checked {
     Holds(Option<RowLocation>),
     /// Its condition does not hold; the current record.
     Refused(CurrentRecord),
+}
+
+impl Checked {
+    /// The result for a write that is not about a job.
+    fn of(conflict: Option<CurrentRecord>) -> Self {
+        conflict.map_or(Self::Holds(None), Self::Refused)
+    }
 }
 
 /// What a SQLite transaction changes in addition to rows. It takes effect with the commit.
@@ -124,41 +70,43 @@ pub(super) struct Group<'a> {
     /// The statement that adds jobs, after its first use. Finding it among the cached statements
     /// would take a considerable part of the time to add a job.
     pub add: Option<CachedStatement<'a>>,
+    /// The rows of the jobs that the current transaction changes, by its steps.
+    rows: Vec<Option<RowLocation>>,
 }
 
 impl<'a> Group<'a> {
     /// The transaction that was begun on `db`.
     pub(super) fn new(db: &'a Connection, names: &'a mut Names) -> Self {
-        Self { db, names, effects: Effects::default(), add: None }
+        Self { db, names, effects: Effects::default(), add: None, rows: Vec::new() }
     }
 
-    /// Executes every step of `txn`, or none.
-    pub(super) fn execute(&mut self, txn: &[Step]) -> Result<Committed, Failure> {
+    /// Executes every step of `txn`, or none. The steps name bytes in `blobs`.
+    pub(super) fn execute(&mut self, txn: &[Step], blobs: &Blobs) -> Result<Committed, Failure> {
         // An insert checks its own condition. If it is the last step, every other condition has
         // been checked, so it can be executed first without a separate check: the usual enqueue.
         let (checked, insert) = match txn.split_last() {
             Some((Step::Add(whole), others)) => (others, Some(whole)),
             _ => (txn, None),
         };
-        let mut rows = Vec::with_capacity(checked.len());
+        self.rows.clear();
         for (index, step) in checked.iter().enumerate() {
             match self.check(step)? {
-                Checked::Holds(row) => rows.push(row),
+                Checked::Holds(row) => self.rows.push(row),
                 Checked::Refused(current) => {
                     return Ok(Committed::Conflict { step: index, current });
                 }
             }
         }
         if let Some(whole) = insert
-            && !self.add(whole)?
+            && !self.add(whole, blobs)?
         {
             return Ok(Committed::Conflict {
                 step: checked.len(),
                 current: self.current(&whole.id)?,
             });
         }
-        for (step, row) in checked.iter().zip(rows) {
-            self.write(step, row)?;
+        for (index, step) in checked.iter().enumerate() {
+            self.write(step, self.rows[index], blobs)?;
         }
         Ok(Committed::All)
     }
@@ -174,9 +122,10 @@ impl<'a> Group<'a> {
                 self.check_revision(id, *was)
             }
             Step::SetAll { whole, was } => self.check_revision(&whole.id, *was),
-            Step::Other(write) => {
-                Ok(self.conflict_of(write)?.map_or(Checked::Holds(None), Checked::Refused))
+            Step::Require { kind, name, version } => {
+                Ok(Checked::of(self.conflict_of_item(*kind, name, *version)?))
             }
+            Step::Other(write) => Ok(Checked::of(self.conflict_of(write)?)),
         }
     }
 
@@ -204,9 +153,6 @@ impl<'a> Group<'a> {
                 };
                 unless(was, version, CurrentRecord::Version)
             }
-            Write::RequireItem { kind, name, version: was } => {
-                self.conflict_of_item(*kind, name, *was)?
-            }
             Write::SetItem { kind, name, was, .. } => self.conflict_of_item(*kind, name, *was)?,
             Write::SwapRecord { record, was } => {
                 let now = record::named(self.db, record.kind, &record.name)?;
@@ -219,8 +165,9 @@ impl<'a> Group<'a> {
             Write::AddJob(_)
             | Write::SetJob { .. }
             | Write::RemoveJob { .. }
+            | Write::RequireItem { .. }
             | Write::Together(_) => {
-                unreachable!("encode() makes it a step of its own")
+                unreachable!("it is a step of its own")
             }
         })
     }

@@ -152,7 +152,7 @@ fn job(
 
 /// The columns of a row of [`jobs`] that differ from its job.
 fn wrong_columns(row: &Row<'_>, job: &Job, names: &Names) -> Result<Vec<&'static str>, Failure> {
-    let life = LifeColumns::of(&job.id, &job.life, &job.spec)?;
+    let life = LifeColumns::of(&job.life, &job.spec);
     let spec = &job.spec;
     let number = |index| -> Result<Option<i64>, Failure> { Ok(row.get(index)?) };
     let columns = [

@@ -4,8 +4,9 @@ use rusqlite::params;
 
 use super::error::Failure;
 use super::{
-    row::{self, BodyChange, with_checksum},
-    txn::{Effects, Group, JobColumns, RowLocation, Step, key_columns},
+    row::{self, with_checksum},
+    step::{Blobs, BodyChange, JobColumns, Step},
+    txn::{Effects, Group, RowLocation, key_columns},
 };
 use tidegate_core::{
     job::{JobId, QueueName, Spec},
@@ -24,7 +25,7 @@ const ADD: &str = "INSERT INTO jobs (id, queue, type, state, revision, run_at, w
 
 impl Group<'_> {
     /// Inserts a job; false if its id is taken.
-    pub(super) fn add(&mut self, whole: &JobColumns) -> Result<bool, Failure> {
+    pub(super) fn add(&mut self, whole: &JobColumns, blobs: &Blobs) -> Result<bool, Failure> {
         let (queue, job_type) = self.numbers(&whole.spec)?;
         let (spec, life, data) = (&whole.spec, &whole.life, &whole.data);
         let add = match &mut self.add {
@@ -45,9 +46,9 @@ impl Group<'_> {
             spec.partition,
             data.kind,
             data.bytes,
-            data.data.as_deref(),
-            whole.encoded,
-            life.life,
+            data.data.map(|data| blobs.get(data)),
+            blobs.get(whole.encoded_spec),
+            blobs.get(whole.encoded_life),
         ])?;
         if added == 0 {
             return Ok(false);
@@ -58,12 +59,17 @@ impl Group<'_> {
     }
 
     /// Executes `step`; `at` is the row of its job.
-    pub(super) fn write(&mut self, step: &Step, at: Option<RowLocation>) -> Result<(), Failure> {
+    pub(super) fn write(
+        &mut self,
+        step: &Step,
+        at: Option<RowLocation>,
+        blobs: &Blobs,
+    ) -> Result<(), Failure> {
         match (step, at) {
             (Step::Add(whole), _) => {
-                self.add(whole)?;
+                self.add(whole, blobs)?;
             }
-            (Step::SetLife { life, .. }, Some(at)) => {
+            (Step::SetLife { life, encoded, .. }, Some(at)) => {
                 self.db
                     .prepare_cached(
                         "UPDATE jobs SET state = ?2, revision = ?3, run_at = ?4, wake_at = ?5, \
@@ -75,14 +81,14 @@ impl Group<'_> {
                         life.revision,
                         life.run_at,
                         life.wake_at,
-                        life.life
+                        blobs.get(*encoded),
                     ])?;
                 if life.state != at.state {
                     self.count(at.queue, at.job_type, at.state, -1);
                     self.count(at.queue, at.job_type, life.state, 1);
                 }
             }
-            (Step::SetAll { whole, .. }, Some(at)) => self.set_all(whole, at)?,
+            (Step::SetAll { whole, .. }, Some(at)) => self.set_all(whole, at, blobs)?,
             (Step::Remove { id, .. }, Some(at)) => {
                 self.db.prepare_cached("DELETE FROM jobs WHERE n = ?1")?.execute([at.n])?;
                 self.body(at.n, &BodyChange::Deleted, Some(at.data_kind))?;
@@ -91,6 +97,7 @@ impl Group<'_> {
                     .execute([id.as_str()])?;
                 self.count(at.queue, at.job_type, at.state, -1);
             }
+            (Step::Require { .. }, _) => {}
             (Step::Other(write), _) => self.write_other(write)?,
             (Step::SetLife { .. } | Step::SetAll { .. } | Step::Remove { .. }, None) => {
                 unreachable!("the check of a change returns its row")
@@ -113,7 +120,12 @@ impl Group<'_> {
         Ok(self.effects)
     }
 
-    fn set_all(&mut self, whole: &JobColumns, at: RowLocation) -> Result<(), Failure> {
+    fn set_all(
+        &mut self,
+        whole: &JobColumns,
+        at: RowLocation,
+        blobs: &Blobs,
+    ) -> Result<(), Failure> {
         let (queue, job_type) = self.numbers(&whole.spec)?;
         let (spec, life, data) = (&whole.spec, &whole.life, &whole.data);
         self.db
@@ -137,9 +149,9 @@ impl Group<'_> {
                 spec.partition,
                 data.kind,
                 data.bytes,
-                data.data.as_deref(),
-                whole.encoded,
-                life.life,
+                data.data.map(|data| blobs.get(data)),
+                blobs.get(whole.encoded_spec),
+                blobs.get(whole.encoded_life),
             ])?;
         self.body(at.n, &data.body, Some(at.data_kind))?;
         self.count(at.queue, at.job_type, at.state, -1);
@@ -206,12 +218,12 @@ impl Group<'_> {
                 )?;
                 remove.execute(params![kind.as_str(), name, until.map(Timestamp::millis)])?;
             }
-            Write::RequireItem { .. } => {}
             Write::AddJob(_)
             | Write::SetJob { .. }
             | Write::RemoveJob { .. }
+            | Write::RequireItem { .. }
             | Write::Together(_) => {
-                unreachable!("encode() makes it a step of its own")
+                unreachable!("it is a step of its own")
             }
         }
         Ok(())

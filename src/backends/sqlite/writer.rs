@@ -13,7 +13,8 @@ use super::error::Failure;
 use super::{
     Shared,
     names::Names,
-    txn::{Effects, Group, Step, encode},
+    step::Steps,
+    txn::{Effects, Group},
 };
 use tidegate_core::port::{StoreError, Txn, job_store::Committed};
 
@@ -25,14 +26,8 @@ const MAX_WAITING_REQUESTS: usize = 4096;
 type Answer = Result<Vec<Committed>, StoreError>;
 
 struct Request {
-    txns: Vec<Vec<Step>>,
+    steps: Steps,
     reply: oneshot::Sender<Answer>,
-}
-
-impl Request {
-    fn writes(&self) -> usize {
-        self.txns.iter().map(Vec::len).sum()
-    }
 }
 
 /// The handle of the writer thread. Dropping it waits until all sent requests are written.
@@ -59,10 +54,10 @@ impl Writer {
     /// Commits `txns`.
     pub(super) async fn commit(&self, txns: Vec<Txn>) -> Answer {
         let stopped = || StoreError::unavailable("the writer has stopped");
-        let txns = txns.into_iter().map(encode).collect::<Result<_, _>>()?;
+        let steps = Steps::of(txns)?;
         let (reply, answer) = oneshot::channel();
         let requests = self.requests.as_ref().ok_or_else(stopped)?;
-        requests.send(Request { txns, reply }).await.map_err(|_| stopped())?;
+        requests.send(Request { steps, reply }).await.map_err(|_| stopped())?;
         answer.await.map_err(|_| stopped())?
     }
 }
@@ -86,12 +81,12 @@ struct State {
 impl State {
     fn run(mut self, mut waiting: mpsc::Receiver<Request>) {
         while let Some(first) = waiting.blocking_recv() {
-            let mut writes = first.writes();
+            let mut writes = first.steps.len();
             let mut group = vec![first];
             while writes < MAX_GROUP_WRITES
                 && let Ok(next) = waiting.try_recv()
             {
-                writes += next.writes();
+                writes += next.steps.len();
                 group.push(next);
             }
             self.serve(group);
@@ -99,17 +94,18 @@ impl State {
     }
 
     fn serve(&mut self, group: Vec<Request>) {
-        let (txns, replies): (Vec<_>, Vec<_>) =
-            group.into_iter().map(|request| (request.txns, request.reply)).unzip();
-        let answers: Vec<Answer> = match self.commit(&txns) {
+        let (requests, replies): (Vec<_>, Vec<_>) =
+            group.into_iter().map(|request| (request.steps, request.reply)).unzip();
+        let answers: Vec<Answer> = match self.commit(&requests) {
             Ok(answers) => answers.into_iter().map(Ok).collect(),
             // Nothing of the group was written, perhaps because of a single request: others may not
             // touch the damaged page, and a removal succeeds on a full disk. So each request is
             // committed alone. After any other error, such as an I/O error, that would not help.
             Err(Failure(StoreError::Corrupt(_) | StoreError::Throttled { .. }))
-                if txns.len() > 1 =>
+                if requests.len() > 1 =>
             {
-                txns.chunks(1)
+                requests
+                    .chunks(1)
                     .map(|one| {
                         self.commit(one)
                             .map(|mut answers| answers.remove(0))
@@ -117,7 +113,7 @@ impl State {
                     })
                     .collect()
             }
-            Err(Failure(error)) => txns.iter().map(|_| Err(error.clone())).collect(),
+            Err(Failure(error)) => requests.iter().map(|_| Err(error.clone())).collect(),
         };
         for (reply, answer) in replies.into_iter().zip(answers) {
             // The caller may have stopped waiting. The write is durable in any case.
@@ -126,7 +122,7 @@ impl State {
     }
 
     /// Commits all `requests` in one SQLite transaction: one answer each, or nothing is written.
-    fn commit(&mut self, requests: &[Vec<Vec<Step>>]) -> Result<Vec<Vec<Committed>>, Failure> {
+    fn commit(&mut self, requests: &[Steps]) -> Result<Vec<Vec<Committed>>, Failure> {
         match self.execute(requests) {
             Ok((answers, effects)) => {
                 self.shared.publish(&self.names, effects);
@@ -145,15 +141,13 @@ impl State {
         }
     }
 
-    fn execute(
-        &mut self,
-        requests: &[Vec<Vec<Step>>],
-    ) -> Result<(Vec<Vec<Committed>>, Effects), Failure> {
+    fn execute(&mut self, requests: &[Steps]) -> Result<(Vec<Vec<Committed>>, Effects), Failure> {
         self.db.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         let mut group = Group::new(&self.db, &mut self.names);
         let mut answers = Vec::with_capacity(requests.len());
-        for txns in requests {
-            answers.push(txns.iter().map(|txn| group.execute(txn)).collect::<Result<Vec<_>, _>>()?);
+        for steps in requests {
+            let outcomes = steps.txns().map(|txn| group.execute(txn, steps.blobs()));
+            answers.push(outcomes.collect::<Result<Vec<_>, _>>()?);
         }
         let effects = group.finish()?;
         self.db.prepare_cached("COMMIT")?.execute([])?;
@@ -178,10 +172,7 @@ mod tests {
 
     fn request(txns: Vec<Txn>) -> (Request, oneshot::Receiver<Answer>) {
         let (reply, answer) = oneshot::channel();
-        (
-            Request { txns: txns.into_iter().map(|txn| encode(txn).unwrap()).collect(), reply },
-            answer,
-        )
+        (Request { steps: Steps::of(txns).unwrap(), reply }, answer)
     }
 
     fn add(id: &str) -> Txn {

@@ -23,10 +23,11 @@ use super::{
     log,
     names::Names,
     row::{self, RawText},
-    txn::{Effects, Group, JobColumns, RowLocation, Step},
+    step::Steps,
+    txn::{Effects, Group, RowLocation},
     verify::{job_at, verify},
 };
-use tidegate_core::port::StoreError;
+use tidegate_core::port::{StoreError, Write};
 
 /// What was done about a damaged log.
 const LOG_ENDED: &str = "the log ends before its damage now; the transactions from there on are \
@@ -223,8 +224,11 @@ impl Repair<'_> {
             })
         })?;
         let was = job.life.revision;
+        let steps = Steps::of(vec![vec![Write::SetJob { job, was, all: true }]])?;
         let mut group = Group::new(self.db, names);
-        group.write(&Step::SetAll { whole: JobColumns::of(job)?, was }, Some(at))?;
+        for step in steps.txns().flatten() {
+            group.write(step, Some(at), steps.blobs())?;
+        }
         // The counts are built again as a whole.
         group.effects = Effects::default();
         Ok(())
