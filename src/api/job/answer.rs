@@ -60,9 +60,10 @@ pub struct BatchResult<'a> {
 /// A job of a batch.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
+#[allow(clippy::large_enum_variant, reason = "a server has one at a time, and writes it")]
 pub enum BatchJob<'a> {
     /// The whole job.
-    Whole(Box<JobView<'a>>),
+    Whole(JobView<'a>),
     /// Its short form, where whole jobs would exceed the limit of an answer.
     Short(ShortView<'a>),
 }

@@ -10,7 +10,7 @@ use axum::{
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 use tidegate_api::{
     BatchBody, BatchJob, BatchResult, BatchView, Bodies, JobView, NewJobBody, ShortView,
@@ -313,11 +313,11 @@ fn batch_answer(
             let view = match bodies {
                 Some(_) if !*new && !caller.sees(job) => {
                     let view = JobView::outline(job, now, accept.0);
-                    BatchJob::Whole(Box::new(JobView { merged, ..view }))
+                    BatchJob::Whole(JobView { merged, ..view })
                 }
                 Some(bodies) => {
                     let view = JobView::with_data(job, data, now, accept.0, bodies);
-                    BatchJob::Whole(Box::new(JobView { merged, ..view }))
+                    BatchJob::Whole(JobView { merged, ..view })
                 }
                 None => BatchJob::Short(ShortView { merged, ..ShortView::new(job, now) }),
             };
@@ -329,7 +329,23 @@ fn batch_answer(
             error: Some(problem.document()),
         },
     });
-    accept.ok(BatchView { results: results.collect() }).into_response()
+    accept.ok(BatchWriter { results }).into_response()
+}
+
+/// Written as a [`BatchView`]. Each result is made when it is written: a thousand at once would take
+/// a megabyte.
+#[derive(Serialize)]
+struct BatchWriter<R: Iterator<Item: Serialize> + Clone> {
+    #[serde(serialize_with = "write_each")]
+    results: R,
+}
+
+/// Writes a list of the items of `each`.
+fn write_each<R: Iterator<Item: Serialize> + Clone, S: Serializer>(
+    each: &R,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(each.clone())
 }
 
 /// The jobs of a batch, parsed at once; if that fails, each on its own.
