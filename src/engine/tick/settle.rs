@@ -110,14 +110,15 @@ impl Engine {
         plan: &mut TickPlan,
         now: Timestamp,
     ) -> Vec<Result<Job, Error>> {
-        let mut settled: HashMap<&JobId, Job> = HashMap::new();
+        // The indices in `plan.before`.
+        let mut settled: HashMap<&JobId, usize> = HashMap::new();
         input
             .reports
             .iter()
             .enumerate()
             .map(|(index, report)| {
                 let job = match settled.get(&report.id) {
-                    Some(job) => job.clone(),
+                    Some(index) => plan.before[*index].job.clone(),
                     None => known.get(&report.id)?,
                 };
                 match self.settle(&job, report, catalog, now)? {
@@ -135,8 +136,8 @@ impl Engine {
                         let was = was.unwrap_or(job.life.revision);
                         let mut after = *after;
                         after.life.revision = Revision(was.0 + 1);
+                        settled.insert(&report.id, plan.before.len());
                         plan.before.push(JobChange { job: after.clone(), was });
-                        settled.insert(&report.id, after.clone());
                         Ok(after)
                     }
                 }

@@ -121,7 +121,7 @@ impl Engine {
     pub(super) async fn on_chain_written(
         &self,
         item: EnqueueItem,
-        chain: Chain,
+        chain: Box<Chain>,
         answers: &mut Answers,
     ) {
         if let Some(holder) = &item.holder {
@@ -143,7 +143,7 @@ impl Engine {
 }
 
 /// Answers the requests of `item` with the outcomes of `chain`.
-fn answer_all(item: &EnqueueItem, chain: Option<Chain>, answers: &mut Answers) {
+fn answer_all(item: &EnqueueItem, chain: Option<Box<Chain>>, answers: &mut Answers) {
     let requests = iter::once(item).chain(&item.followers);
     for (request, outcome) in requests.zip(chain.into_iter().flat_map(|chain| chain.outcomes)) {
         answers[request.index] = Some(outcome);

@@ -59,14 +59,15 @@ type Answers = [Option<Result<Enqueued, Error>>];
 /// An item, and what it writes if it or a follower may change a waiting job.
 struct Planned {
     item: EnqueueItem,
-    chain: Option<Chain>,
+    chain: Option<Box<Chain>>,
 }
 
 impl Planned {
     fn txn(&self) -> Txn {
         match (&self.item.holder, &self.chain) {
-            (Some(holder), Some(Chain { job, .. })) => {
-                vec![Write::SetJob { job: job.clone(), was: holder.life.revision, all: true }]
+            (Some(holder), Some(chain)) => {
+                let (job, was) = (chain.job.clone(), holder.life.revision);
+                vec![Write::SetJob { job, was, all: true }]
             }
             (_, chain) => {
                 self.item.writes(chain.as_ref().map_or(&self.item.job, |chain| &chain.job))
@@ -182,7 +183,7 @@ impl Engine {
         let now = self.now();
         let planned = items.into_iter().map(|item| {
             let is_open = item.holder.as_ref().is_none_or(|holder| held.holds(&holder.id));
-            let chain = item.is_chain().then(|| Chain::of(&item, is_open, now));
+            let chain = item.is_chain().then(|| Box::new(Chain::of(&item, is_open, now)));
             Planned { item, chain }
         });
         let mut planned: Vec<Planned> = planned.collect();
