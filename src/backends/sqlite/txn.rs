@@ -62,14 +62,36 @@ pub(super) struct Effects {
     pub versions: HashMap<ItemKind, HashMap<String, Option<u64>>>,
 }
 
+/// The statements of the usual steps, each after its first use. Finding one among the cached
+/// statements takes an allocation, and a considerable part of the time of such a step.
+#[derive(Default)]
+pub(super) struct Statements<'a> {
+    /// Finds the row of a job.
+    find: Option<CachedStatement<'a>>,
+    /// Adds a job.
+    pub add: Option<CachedStatement<'a>>,
+    /// Writes the lifecycle of a job.
+    pub set_life: Option<CachedStatement<'a>>,
+}
+
+/// The statement `kept`, which is `sql`.
+pub(super) fn prepared<'s, 'a>(
+    kept: &'s mut Option<CachedStatement<'a>>,
+    db: &'a Connection,
+    sql: &str,
+) -> Result<&'s mut CachedStatement<'a>, Failure> {
+    Ok(match kept {
+        Some(statement) => statement,
+        none => none.insert(db.prepare_cached(sql)?),
+    })
+}
+
 /// An open SQLite transaction.
 pub(super) struct Group<'a> {
     pub db: &'a Connection,
     pub names: &'a mut Names,
     pub effects: Effects,
-    /// The statement that adds jobs, after its first use. Finding it among the cached statements
-    /// would take a considerable part of the time to add a job.
-    pub add: Option<CachedStatement<'a>>,
+    pub statements: Statements<'a>,
     /// The rows of the jobs that the current transaction changes, by its steps.
     rows: Vec<Option<RowLocation>>,
 }
@@ -77,7 +99,13 @@ pub(super) struct Group<'a> {
 impl<'a> Group<'a> {
     /// The transaction that was begun on `db`.
     pub(super) fn new(db: &'a Connection, names: &'a mut Names) -> Self {
-        Self { db, names, effects: Effects::default(), add: None, rows: Vec::new() }
+        Self {
+            db,
+            names,
+            effects: Effects::default(),
+            statements: Statements::default(),
+            rows: Vec::new(),
+        }
     }
 
     /// Executes every step of `txn`, or none. The steps name bytes in `blobs`.
@@ -129,7 +157,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    fn check_revision(&self, id: &JobId, was: Revision) -> Result<Checked, Failure> {
+    fn check_revision(&mut self, id: &JobId, was: Revision) -> Result<Checked, Failure> {
         Ok(match self.row_of(id)? {
             Some((row, revision)) if revision == was.0 as i64 => Checked::Holds(Some(row)),
             Some(_) => Checked::Refused(self.current(id)?),
@@ -185,8 +213,10 @@ impl<'a> Group<'a> {
     }
 
     /// The row of a job, and its revision.
-    fn row_of(&self, id: &JobId) -> Result<Option<(RowLocation, i64)>, Failure> {
-        let mut find = self.db.prepare_cached(
+    fn row_of(&mut self, id: &JobId) -> Result<Option<(RowLocation, i64)>, Failure> {
+        let find = prepared(
+            &mut self.statements.find,
+            self.db,
             "SELECT n, queue, type, state, data_kind, revision FROM jobs WHERE id = ?1",
         )?;
         let mut rows = find.query([id.as_str()])?;

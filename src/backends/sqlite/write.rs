@@ -6,7 +6,7 @@ use super::error::Failure;
 use super::{
     row::{self, with_checksum},
     step::{Blobs, BodyChange, JobColumns, Step},
-    txn::{Effects, Group, RowLocation, key_columns},
+    txn::{Effects, Group, RowLocation, key_columns, prepared},
 };
 use tidegate_core::{
     job::{JobId, QueueName, Spec},
@@ -23,15 +23,16 @@ const ADD: &str = "INSERT INTO jobs (id, queue, type, state, revision, run_at, w
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16) \
      ON CONFLICT (id) DO NOTHING";
 
+/// Writes the lifecycle of a job.
+const SET_LIFE: &str = "UPDATE jobs SET state = ?2, revision = ?3, run_at = ?4, wake_at = ?5, \
+     life = ?6 WHERE n = ?1";
+
 impl Group<'_> {
     /// Inserts a job; false if its id is taken.
     pub(super) fn add(&mut self, whole: &JobColumns, blobs: &Blobs) -> Result<bool, Failure> {
         let (queue, job_type) = self.numbers(&whole.spec)?;
         let (spec, life, data) = (&whole.spec, &whole.life, &whole.data);
-        let add = match &mut self.add {
-            Some(add) => add,
-            none => none.insert(self.db.prepare_cached(ADD)?),
-        };
+        let add = prepared(&mut self.statements.add, self.db, ADD)?;
         let added = add.execute(params![
             whole.id.as_str(),
             queue,
@@ -70,19 +71,14 @@ impl Group<'_> {
                 self.add(whole, blobs)?;
             }
             (Step::SetLife { life, encoded, .. }, Some(at)) => {
-                self.db
-                    .prepare_cached(
-                        "UPDATE jobs SET state = ?2, revision = ?3, run_at = ?4, wake_at = ?5, \
-                         life = ?6 WHERE n = ?1",
-                    )?
-                    .execute(params![
-                        at.n,
-                        life.state,
-                        life.revision,
-                        life.run_at,
-                        life.wake_at,
-                        blobs.get(*encoded),
-                    ])?;
+                prepared(&mut self.statements.set_life, self.db, SET_LIFE)?.execute(params![
+                    at.n,
+                    life.state,
+                    life.revision,
+                    life.run_at,
+                    life.wake_at,
+                    blobs.get(*encoded),
+                ])?;
                 if life.state != at.state {
                     self.count(at.queue, at.job_type, at.state, -1);
                     self.count(at.queue, at.job_type, life.state, 1);
