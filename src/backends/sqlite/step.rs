@@ -218,3 +218,30 @@ impl Blobs {
         Blob { start, end: self.0.len() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::job::Lifecycle;
+    use tidegate_engine::testkit::builders::job;
+
+    #[test]
+    fn a_step_names_the_bytes_of_its_own_job() {
+        let jobs = ["a", "b", "c"].map(|id| job(id).queue(id).build());
+        let [a, b, c] = jobs.each_ref().map(|job| Write::AddJob(job.clone()));
+        let steps = Steps::of(vec![vec![a], Vec::new(), vec![b, c]]).unwrap();
+        let lengths: Vec<usize> = steps.txns().map(<[Step]>::len).collect();
+        assert_eq!((lengths, steps.len()), (vec![1, 0, 2], 3));
+        for (step, job) in steps.txns().flatten().zip(&jobs) {
+            let Step::Add(whole) = step else { panic!("it adds a job") };
+            let blob = |blob| steps.blobs().get(blob);
+            let id = job.id.as_str();
+            let spec: Spec = row::decode(blob(whole.encoded_spec), id, String::new).unwrap();
+            let life: Lifecycle = row::decode(blob(whole.encoded_life), id, String::new).unwrap();
+            assert_eq!((&spec, &life), (&*job.spec, &job.life));
+            let data = blob(whole.data.data.unwrap());
+            let data = row::checked(data, id, whole.data.kind as u8, String::new).unwrap();
+            assert_eq!(Some(data), job.data.inline().map(|payload| &*payload.bytes));
+        }
+    }
+}
