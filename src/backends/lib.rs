@@ -21,6 +21,8 @@ pub mod dynamodb;
 mod fuzz;
 #[cfg(feature = "http")]
 pub mod http;
+#[cfg(feature = "sqlite")]
+mod job_columns;
 #[cfg(feature = "aws")]
 pub mod objects;
 #[cfg(feature = "sqlite")]

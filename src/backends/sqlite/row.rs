@@ -1,8 +1,5 @@
 //! A job as a row: columns for searched values, [blobs](crate::blob) for the rest.
 
-use std::sync::Arc;
-
-use bytes::Bytes;
 use rusqlite::{
     Row, ToSql,
     types::{FromSql, FromSqlResult, ToSqlOutput, Type, ValueRef},
@@ -10,10 +7,13 @@ use rusqlite::{
 
 use super::error::Failure;
 pub(super) use crate::blob::{checked, decode, encode, record_owner, with_checksum};
+pub(super) use crate::job_columns::{
+    OBJECT, SEPARATE, StoredColumns, encoding_number, encoding_of, state_number, state_of,
+};
 use crate::unreadable::unreadable;
 use tidegate_core::{
     checksum::checksum,
-    job::{Body, Encoding, Job, Lifecycle, Outcome, Payload, Spec},
+    job::{Job, Lifecycle, Spec},
     port::{
         StoreError,
         job_store::{Item, ItemKind, StateFilter, UnreadableJob},
@@ -28,38 +28,6 @@ macro_rules! select_jobs {
     };
 }
 pub(super) use select_jobs;
-
-/// The kind of data that is stored in `bodies`.
-pub(super) const SEPARATE: i64 = 2;
-/// The kind of data that is a JSON object of the object store. The next one is MessagePack.
-pub(super) const OBJECT: i64 = 3;
-
-/// The number of a state in its column.
-pub(super) fn state_number(state: StateFilter) -> i64 {
-    match state {
-        StateFilter::Scheduled => 0,
-        StateFilter::Running => 1,
-        StateFilter::Ended(Outcome::Succeeded) => 2,
-        StateFilter::Ended(Outcome::Failed) => 3,
-        StateFilter::Ended(Outcome::Expired) => 4,
-        StateFilter::Ended(Outcome::Cancelled) => 5,
-        StateFilter::Ended(Outcome::Dropped) => 6,
-    }
-}
-
-/// The state of [`state_number`].
-pub(super) fn state_of(number: i64) -> Option<StateFilter> {
-    let all = [
-        StateFilter::Scheduled,
-        StateFilter::Running,
-        StateFilter::Ended(Outcome::Succeeded),
-        StateFilter::Ended(Outcome::Failed),
-        StateFilter::Ended(Outcome::Expired),
-        StateFilter::Ended(Outcome::Cancelled),
-        StateFilter::Ended(Outcome::Dropped),
-    ];
-    all.into_iter().find(|state| state_number(*state) == number)
-}
 
 /// The columns that a change of a job's lifecycle writes, in addition to the lifecycle itself.
 #[derive(Debug)]
@@ -81,46 +49,17 @@ impl LifeColumns {
     }
 }
 
-pub(super) fn encoding_number(encoding: Encoding) -> i64 {
-    match encoding {
-        Encoding::Json => 0,
-        Encoding::MessagePack => 1,
-    }
-}
-
-pub(super) fn encoding_of(number: i64) -> Encoding {
-    if number == 1 { Encoding::MessagePack } else { Encoding::Json }
-}
-
 /// The job of a row of [`select_jobs`].
 pub(super) fn job(row: &Row<'_>) -> Result<Job, Failure> {
     let id = text(row, 0)?;
-    let spec: Spec = decode(blob(row, 1)?, id, || format!("the spec of job {id}"))?;
-    let life: Lifecycle = decode(blob(row, 2)?, id, || format!("the lifecycle of job {id}"))?;
-    let bytes: u32 = row.get(4)?;
-    let kind: i64 = row.get(3)?;
-    let stored = || -> Result<&[u8], Failure> {
-        Ok(checked(blob(row, 5)?, id, kind as u8, || format!("the data of job {id}"))?)
-    };
-    let data = match kind {
-        0 | 1 => {
-            let bytes = Bytes::copy_from_slice(stored()?);
-            Body::Inline(Payload { encoding: encoding_of(kind), bytes })
-        }
-        SEPARATE => Body::Separate(bytes),
-        OBJECT | 4 => {
-            let key = String::from_utf8_lossy(stored()?).into_owned();
-            Body::Object { encoding: encoding_of(kind - OBJECT), key, len: bytes }
-        }
-        kind => {
-            return Err(Failure::corrupt(format!("job {id} has data of unknown kind {kind}")));
-        }
-    };
-    if data.len() != bytes as usize {
-        return Err(Failure::corrupt(format!("the length of the data of job {id} is wrong")));
-    }
-    let id = id.parse().map_err(|_| Failure::corrupt(format!("{id:?} is not a job id")))?;
-    Ok(Job { id, spec: Arc::new(spec), data, life })
+    let (spec, life) = (blob(row, 1)?, blob(row, 2)?);
+    let data = row
+        .get_ref(5)?
+        .as_blob_or_null()
+        .map_err(|error| Failure::corrupt(format!("column 5 is not {}: {error}", Type::Blob)))?;
+    let stored =
+        StoredColumns { id, spec, life, data_kind: row.get(3)?, data_bytes: row.get(4)?, data };
+    Ok(stored.job()?)
 }
 
 /// The job of a row of [`select_jobs`], or that it cannot be read.
