@@ -3,6 +3,7 @@
 //! | feature | backend |
 //! |---|---|
 //! | `sqlite` | [`sqlite`]: the job store of one machine |
+//! | `postgres` | [`postgres`]: the job store that many servers share |
 //! | `aws` | `dynamodb`: the job store; `sqs`: the work queue; `aws`: targets; `objects`: S3 |
 //! | `http` | [`http`]: push delivery |
 //! | `wasm` | [`wasm`]: plugins; with `compiler`, also their compiler |
@@ -12,7 +13,7 @@
 #[cfg(feature = "aws")]
 pub mod aws;
 pub mod aws_targets;
-#[cfg(any(feature = "sqlite", feature = "aws"))]
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "aws"))]
 mod blob;
 pub mod cost;
 #[cfg(feature = "aws")]
@@ -21,10 +22,12 @@ pub mod dynamodb;
 mod fuzz;
 #[cfg(feature = "http")]
 pub mod http;
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod job_columns;
 #[cfg(feature = "aws")]
 pub mod objects;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod private;
 pub mod sealed;
@@ -35,7 +38,7 @@ pub mod sqs;
 pub mod system;
 #[cfg(all(feature = "aws", any(test, feature = "testkit")))]
 pub mod testkit;
-#[cfg(any(feature = "sqlite", feature = "aws"))]
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "aws"))]
 mod unreadable;
 #[cfg(feature = "wasm")]
 pub mod wasm;

@@ -383,4 +383,5 @@ fn place(name: &str, pointer: &str) -> String {
 }
 
 #[cfg(test)]
+#[cfg(feature = "sqlite")]
 mod tests;

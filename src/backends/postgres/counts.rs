@@ -1,0 +1,65 @@
+//! The numbers of jobs by queue, type and state.
+//!
+//! Each transaction appends its changes, so that none waits for another one. A read sums them up,
+//! and replaces them by their sums when they have become many.
+
+use super::{PostgresStore, row};
+use crate::job_columns::state_of;
+use tidegate_core::{
+    job::QueueName,
+    port::{
+        StoreError,
+        job_store::{Depth, Depths},
+    },
+};
+
+/// Changes after which they are replaced by their sums.
+const MAX_CHANGES: i64 = 5_000;
+
+const SUMS: &str = "SELECT queue, type, state, sum(jobs)::bigint, count(*) FROM counts \
+     GROUP BY 1, 2, 3";
+/// Two servers that do this at once take different rows, or one of them waits.
+const FOLD: &str = "WITH d AS (DELETE FROM counts RETURNING queue, type, state, jobs) \
+     INSERT INTO counts (queue, type, state, jobs) \
+     SELECT queue, type, state, sum(jobs) FROM d GROUP BY 1, 2, 3 HAVING sum(jobs) <> 0";
+
+/// The statements above, whose plans are tested. [`FOLD`] reads the whole table, which it empties.
+#[cfg(test)]
+pub(super) const ALL: [&str; 1] = [SUMS];
+
+impl PostgresStore {
+    pub(super) async fn depths(&self, queue: Option<&QueueName>) -> Result<Depths, StoreError> {
+        let rows = self.readers.query(SUMS, &[]).await?;
+        let (mut sums, mut changes) = (Vec::with_capacity(rows.len()), 0);
+        for row in &rows {
+            let (in_queue, of_type): (i32, i32) = (row::column(row, 0)?, row::column(row, 1)?);
+            let (state, jobs): (i16, i64) = (row::column(row, 2)?, row::column(row, 3)?);
+            changes += row::column::<i64>(row, 4)?;
+            if jobs > 0 {
+                sums.push((in_queue, of_type, state, jobs.unsigned_abs()));
+            }
+        }
+        if changes > MAX_CHANGES + sums.len() as i64 {
+            self.fold_counts().await?;
+        }
+        let mut names = self.names.known();
+        if sums.iter().any(|(queue, of_type, ..)| {
+            names.queue_name(*queue).is_none() || names.type_name(*of_type).is_none()
+        }) {
+            names = self.names.refresh(&self.readers).await?;
+        }
+        let depth = |(in_queue, of_type, state, jobs): (i32, i32, i16, u64)| -> Option<Depth> {
+            let (queue, job_type) =
+                (names.queue_name(in_queue)?.clone(), names.type_name(of_type)?.clone());
+            Some(Depth { queue, job_type, state: state_of(state.into())?, jobs, phases: None })
+        };
+        let mut counts: Vec<Depth> = sums.into_iter().filter_map(depth).collect();
+        counts.retain(|depth| queue.is_none_or(|name| *name == depth.queue));
+        Ok(Depths { counts, kept: None })
+    }
+
+    /// Replaces the changes by their sums.
+    pub(super) async fn fold_counts(&self) -> Result<(), StoreError> {
+        self.readers.query(FOLD, &[]).await.map(drop)
+    }
+}

@@ -1,0 +1,104 @@
+//! The schema: made and changed by the first server that needs it, while others wait.
+
+use tokio_postgres::error::SqlState;
+
+use super::connect::Link;
+use tidegate_core::port::StoreError;
+
+/// The migrations from an empty schema to the newest format, in order. A released one never
+/// changes. Each only adds, so that servers of the release before still run.
+const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_start.sql")];
+/// How often a migration that met another server's is repeated.
+const MAX_REPEATS: usize = 20;
+
+/// Why the tables cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// A later release changed them.
+    #[error(
+        "the schema {schema} has format {found}, and this release knows formats up to {known}; run \
+         the release that wrote it, or a later one"
+    )]
+    Newer {
+        /// The schema.
+        schema: String,
+        /// Its format.
+        found: i32,
+        /// The latest format that this release knows.
+        known: i32,
+    },
+    /// The database does not answer, or refuses.
+    #[error("cannot use the database")]
+    Store(#[from] StoreError),
+}
+
+/// Brings the tables in `schema` to the newest format.
+///
+/// # Errors
+///
+/// [`OpenError`].
+pub(super) async fn migrate(link: &Link, schema: &str) -> Result<(), OpenError> {
+    let mut repeats = 0;
+    loop {
+        match once(link, schema).await {
+            Ok(found) if found <= MIGRATIONS.len() as i32 => return Ok(()),
+            Ok(found) => {
+                let known = MIGRATIONS.len() as i32;
+                return Err(OpenError::Newer { schema: schema.to_owned(), found, known });
+            }
+            Err(error) if is_race(&error) && repeats < MAX_REPEATS => {
+                repeats += 1;
+                link.client.batch_execute("ROLLBACK").await.map_err(StoreError::unavailable)?;
+            }
+            Err(error) => {
+                let context = format!("the tables in schema {schema}");
+                return Err(StoreError::unavailable_in(context, error).into());
+            }
+        }
+    }
+}
+
+/// Whether another server was about to create the same thing, or had a lock for too long.
+fn is_race(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|state| {
+        [
+            SqlState::UNIQUE_VIOLATION,
+            SqlState::DUPLICATE_SCHEMA,
+            SqlState::DUPLICATE_TABLE,
+            SqlState::LOCK_NOT_AVAILABLE,
+            SqlState::T_R_DEADLOCK_DETECTED,
+            SqlState::T_R_SERIALIZATION_FAILURE,
+        ]
+        .contains(state)
+    })
+}
+
+/// Makes the missing migrations in one transaction, and returns the format.
+async fn once(link: &Link, schema: &str) -> Result<i32, tokio_postgres::Error> {
+    let client = &link.client;
+    let known =
+        client.query("SELECT 1 FROM pg_namespace WHERE nspname = $1::text", &[&schema]).await?;
+    if known.is_empty() {
+        // A role that may not create schemas can use one that was made for it.
+        client.batch_execute(&format!("CREATE SCHEMA IF NOT EXISTS {schema}")).await?;
+    }
+    client.batch_execute("CREATE TABLE IF NOT EXISTS schema_version (n int PRIMARY KEY)").await?;
+    // The row of 0 is the lock.
+    client
+        .batch_execute(
+            "BEGIN; SET LOCAL statement_timeout = '60s'; SET LOCAL lock_timeout = '60s'; \
+             SET LOCAL idle_in_transaction_session_timeout = '60s'; \
+             INSERT INTO schema_version VALUES (0) ON CONFLICT DO NOTHING; \
+             SELECT n FROM schema_version WHERE n = 0 FOR UPDATE",
+        )
+        .await?;
+    let newest = client.query_one("SELECT max(n) FROM schema_version", &[]).await?;
+    let mut format: i32 = newest.try_get(0)?;
+    while let Some(migration) = MIGRATIONS.get(format as usize) {
+        format += 1;
+        client.batch_execute(migration).await?;
+        client.execute("INSERT INTO schema_version VALUES ($1)", &[&format]).await?;
+    }
+    client.batch_execute("COMMIT").await?;
+    Ok(format)
+}

@@ -1,0 +1,80 @@
+//! The job store in Postgres, which many servers may share.
+//!
+//! ```text
+//!   commit ─▶ encode (caller) ─▶ channel ─▶ groups: BEGIN, guarded writes, COMMIT in one flush
+//!   reads  ─▶ one of a few connections, which callers share
+//! ```
+//!
+//! Every write is compare and set in plain SQL: no advisory lock, no `SKIP LOCKED`, no trigger. Any
+//! number of servers may write at once, and a server that freezes or dies holds nobody. Read in this
+//! order: `migrations/` (the tables and the purpose of each index), [`row`], [`step`],
+//! [`statements`], [`plan`], [`group`], [`look`], [`writer`], [`read`], [`due`], [`list`],
+//! [`counts`], [`partitions`], [`job_store`].
+
+mod connect;
+mod counts;
+mod due;
+mod error;
+mod group;
+mod job_store;
+mod list;
+mod look;
+mod migrate;
+mod names;
+mod partitions;
+mod plan;
+mod read;
+mod row;
+mod settings;
+mod statements;
+mod step;
+#[cfg(test)]
+mod tests;
+mod text;
+mod tls;
+mod writer;
+
+use std::sync::Arc;
+
+pub use migrate::OpenError;
+pub use settings::{BadAddress, Settings};
+
+use connect::{Connector, Readers};
+use names::Names;
+use tidegate_core::port::Clock;
+use writer::{Drawn, Writer};
+
+/// Most ids of new jobs that are remembered until the jobs are added. One that is forgotten costs a
+/// search among the ended jobs.
+const MAX_DRAWN: usize = 100_000;
+
+/// Jobs in a Postgres database.
+///
+/// Its connections belong to the runtime on which it was opened. Callers may be on others.
+pub struct PostgresStore {
+    readers: Readers,
+    writer: Writer,
+    names: Names,
+    clock: Arc<dyn Clock>,
+    drawn: Drawn,
+}
+
+impl PostgresStore {
+    /// The store in the database of `settings`, whose tables are made if there are none. Readers
+    /// hide what is past its retention by `clock`.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] if the database cannot be used, or a later release has changed its tables.
+    pub async fn open(settings: Settings, clock: Arc<dyn Clock>) -> Result<Self, OpenError> {
+        let connector = Connector::new(settings)?;
+        let link = connector.open().await?;
+        migrate::migrate(&link, connector.schema()).await?;
+        let readers = Readers::new(connector.clone());
+        let names = Names::default();
+        names.refresh(&readers).await?;
+        let drawn = Drawn::default();
+        let writer = Writer::start(connector, Arc::clone(&clock), Arc::clone(&drawn));
+        Ok(Self { readers, writer, names, clock, drawn })
+    }
+}

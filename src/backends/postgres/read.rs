@@ -1,0 +1,335 @@
+//! Reads by id and by name.
+
+use std::collections::HashMap;
+
+use tokio_postgres::Row;
+
+use super::{
+    PostgresStore,
+    look::{key_job, record},
+    row::{self, job_columns},
+    step::{item_owner, key_columns},
+    text,
+};
+use crate::{
+    blob::{checked, decode},
+    job_columns::encoding_of,
+    unreadable::unreadable,
+};
+use tidegate_core::{
+    job::{Job, JobId, Payload, QueueName},
+    port::{
+        StoreError,
+        job_store::{
+            Item, ItemKind, Key, OverduePage, Purged, Record, RecordKind, RecordQuery, StoredBody,
+            StoredJob, StoredKey, UnreadableJob, WakePosition,
+        },
+    },
+    queue::{GrantBatch, Ledger, ledger::BatchId},
+    time::Timestamp,
+};
+
+/// How many jobs that cannot be read a page skips. Then it ends, and the next one reads on behind
+/// them.
+pub(super) const MAX_UNREADABLE_ROWS: u32 = 1000;
+/// Most records that cannot be read before a page ends.
+const MAX_UNREADABLE_RECORDS: usize = 10_000;
+
+const LIVE: &str = concat!(
+    "SELECT ",
+    job_columns!("j"),
+    " FROM unnest($1::text[]) w(id) JOIN jobs j ON j.id = w.id"
+);
+const ENDED: &str = concat!(
+    "SELECT ",
+    job_columns!("e"),
+    " FROM unnest($1::text[]) w(id) JOIN ended e ON e.id = w.id WHERE e.forget_at > $2"
+);
+const BODIES: &str = "SELECT b.id, b.encoding, b.bytes FROM unnest($1::text[]) w(id) \
+     JOIN bodies b ON b.id = w.id";
+const RUNNING: &str = concat!(
+    "SELECT ",
+    job_columns!("j"),
+    " FROM jobs j WHERE j.state = 1 AND j.queue = $1 AND j.id > $2 ORDER BY j.id LIMIT $3"
+);
+/// Jobs that have ended are among them only if they name an object.
+const OVERDUE: &str = concat!(
+    "(SELECT ",
+    job_columns!("j"),
+    ", j.wake_at FROM jobs j WHERE j.wake_at >= $1 AND j.wake_at <= $2 \
+     ORDER BY j.wake_at, j.id LIMIT $3) UNION ALL (SELECT ",
+    job_columns!("e"),
+    ", e.wake_at FROM ended e WHERE e.wake_at >= $1 AND e.wake_at <= $2 \
+     ORDER BY e.wake_at, e.id LIMIT $3) ORDER BY wake_at, id OFFSET $4 LIMIT $5"
+);
+const NEXT_WAKE: &str = "SELECT least((SELECT min(wake_at) FROM jobs WHERE wake_at > $1), \
+     (SELECT min(wake_at) FROM ended WHERE wake_at > $1))";
+/// The newest ledger of a queue, and its batches, in one snapshot.
+const LEDGER: &str = "SELECT h.head, b.id, b.batch FROM (SELECT version, head FROM heads \
+     WHERE queue = $1 AND version > 0 ORDER BY version DESC LIMIT 1) h \
+     LEFT JOIN batches b ON b.queue = $1 WHERE h.version <> $2";
+const BATCHES: &str = "SELECT id, for_head FROM batches WHERE queue = $1 ORDER BY id";
+const KEYS: &str = "SELECT w.n, k.key, k.job FROM unnest($1::int[], $2::smallint[], $3::int[], \
+     $4::text[]) w(n, kind, type, key) \
+     JOIN keys k ON k.kind = w.kind AND k.type = w.type AND k.key = w.key";
+const ITEMS: &str = "SELECT name, version, bytes FROM items WHERE kind = $1 AND version > 0 \
+     ORDER BY name";
+const RECORDS: &str = "SELECT name, until, bytes FROM records \
+     WHERE kind = $1 AND name >= $2 AND name < $3 AND name > $4 ORDER BY name LIMIT $5";
+const RECORD_COUNT: &str = "SELECT count(*) FROM records WHERE kind = $1";
+const FIRST_RECORDS: &str = "SELECT name, until FROM records WHERE kind = $1 \
+     ORDER BY until, name LIMIT $2";
+
+/// The statements above, whose plans are tested.
+#[cfg(test)]
+pub(super) const ALL: [&str; 12] = [
+    LIVE,
+    ENDED,
+    BODIES,
+    RUNNING,
+    OVERDUE,
+    NEXT_WAKE,
+    LEDGER,
+    BATCHES,
+    KEYS,
+    ITEMS,
+    RECORDS,
+    FIRST_RECORDS,
+];
+
+impl PostgresStore {
+    /// The jobs with these ids, in any order, as far as they exist.
+    ///
+    /// Live ones are read first. A job that ends meanwhile is found by the second statement.
+    pub(super) async fn jobs(
+        &self,
+        ids: &[&str],
+    ) -> Result<HashMap<String, Result<Job, UnreadableJob>>, StoreError> {
+        let now = self.clock.now();
+        let mut found = HashMap::with_capacity(ids.len());
+        let mut add = |rows: &[Row]| {
+            for row in rows {
+                found.insert(row::column(row, 0)?, row::stored(row, now));
+            }
+            Ok::<_, StoreError>(())
+        };
+        let rows = self.readers.query(LIVE, &[&ids]).await?;
+        add(&rows)?;
+        let live: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
+        let missing: Vec<&str> = ids.iter().copied().filter(|id| !live.contains(id)).collect();
+        if !missing.is_empty() {
+            add(&self.readers.query(ENDED, &[&missing, &now.millis()]).await?)?;
+        }
+        Ok(found)
+    }
+
+    pub(super) async fn jobs_by_id(&self, ids: &[JobId]) -> Result<Vec<StoredJob>, StoreError> {
+        let texts: Vec<&str> = ids.iter().map(JobId::as_str).collect();
+        let found = self.jobs(&texts).await?;
+        Ok(ids.iter().map(|id| found.get(id.as_str()).cloned().transpose()).collect())
+    }
+
+    pub(super) async fn bodies_by_id(&self, ids: &[JobId]) -> Result<Vec<StoredBody>, StoreError> {
+        let texts: Vec<&str> = ids.iter().map(JobId::as_str).collect();
+        let mut found: HashMap<String, StoredBody> = HashMap::new();
+        for row in self.readers.query(BODIES, &[&texts]).await? {
+            let id: String = row::column(&row, 0)?;
+            let (encoding, stored): (i16, &[u8]) = (row::column(&row, 1)?, row::column(&row, 2)?);
+            let bytes = checked(stored, &id, encoding as u8, || format!("the body of job {id}"));
+            let body = match bytes {
+                Ok(bytes) => Ok(Some(Payload {
+                    encoding: encoding_of(encoding.into()),
+                    bytes: bytes::Bytes::copy_from_slice(bytes),
+                })),
+                Err(error) => Err(unreadable(&*id, &error)),
+            };
+            found.insert(id, body);
+        }
+        Ok(ids.iter().map(|id| found.remove(id.as_str()).unwrap_or(Ok(None))).collect())
+    }
+
+    pub(super) async fn running_jobs(
+        &self,
+        queue: &QueueName,
+        after: Option<&JobId>,
+        limit: u32,
+    ) -> Result<Vec<Result<Job, UnreadableJob>>, StoreError> {
+        let Some(queue) = self.names.with(&self.readers, [queue], []).await?.queue(queue) else {
+            return Ok(Vec::new());
+        };
+        // No id is empty, so all ids follow the empty text.
+        let after = after.map_or("", JobId::as_str);
+        let rows = self.readers.query(RUNNING, &[&queue, &after, &i64::from(limit)]).await?;
+        let now = self.clock.now();
+        Ok(rows.iter().map(|row| row::stored(row, now)).collect())
+    }
+
+    pub(super) async fn overdue_jobs(
+        &self,
+        until: Timestamp,
+        after: Option<WakePosition>,
+        limit: u32,
+    ) -> Result<OverduePage, StoreError> {
+        let next = self.readers.query(NEXT_WAKE, &[&until.millis()]).await?;
+        let next: Option<i64> = next.first().map_or(Ok(None), |row| row::column(row, 0))?;
+        let mut page =
+            OverduePage { next_at: next.map(Timestamp::from_millis), ..OverduePage::default() };
+        // The tie is the number of jobs of the instant that were read.
+        let (mut from, mut tie) =
+            after.map_or((i64::MIN, 0), |after| (after.at.millis(), after.tie));
+        let mut damaged = 0;
+        while page.jobs.len() < limit as usize {
+            let most = i64::from(limit) - page.jobs.len() as i64;
+            let (until, each) = (until.millis(), most + tie);
+            let rows = self.readers.query(OVERDUE, &[&from, &until, &each, &tie, &most]).await?;
+            for row in &rows {
+                let at: i64 = row::column(row, 6)?;
+                (from, tie) = if at == from { (from, tie + 1) } else { (at, 1) };
+                // The result of a job is not hidden here: a sweep deletes its object.
+                match row::stored(row, Timestamp::from_millis(i64::MIN)) {
+                    Ok(job) => page.jobs.push(job),
+                    Err(_) => damaged += 1,
+                }
+            }
+            if rows.len() < most as usize {
+                break;
+            }
+            if damaged >= MAX_UNREADABLE_ROWS {
+                page.next = Some(WakePosition { at: Timestamp::from_millis(from), tie });
+                break;
+            }
+        }
+        Ok(page)
+    }
+
+    pub(super) async fn ledger_unless(
+        &self,
+        queue: &QueueName,
+        known: u64,
+    ) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
+        let Some(number) = self.names.with(&self.readers, [queue], []).await?.queue(queue) else {
+            return Ok(None);
+        };
+        let rows = self.readers.query(LEDGER, &[&number, &(known as i64)]).await?;
+        let Some(first) = rows.first() else { return Ok(None) };
+        let ledger: Ledger = decode(row::column(first, 0)?, queue.as_str(), || {
+            format!("the ledger of queue {queue}")
+        })?;
+        let mut stored: HashMap<BatchId, &[u8]> = HashMap::new();
+        for row in &rows {
+            if let Some(id) = row::column::<Option<i64>>(row, 1)? {
+                stored.insert(BatchId(id as u64), row::column(row, 2)?);
+            }
+        }
+        let named = ledger.referenced_batches().filter_map(|id| Some((id, *stored.get(&id)?)));
+        let batches = named.map(|(id, batch)| {
+            decode(batch, queue.as_str(), || format!("batch {} of queue {queue}", id.0))
+        });
+        let batches = batches.collect::<Result<_, _>>()?;
+        Ok(Some((ledger, batches)))
+    }
+
+    pub(super) async fn batches_of(
+        &self,
+        queue: &QueueName,
+    ) -> Result<Vec<(BatchId, u64)>, StoreError> {
+        let Some(queue) = self.names.with(&self.readers, [queue], []).await?.queue(queue) else {
+            return Ok(Vec::new());
+        };
+        let rows = self.readers.query(BATCHES, &[&queue]).await?;
+        let mut batches = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let (id, ledger): (i64, i64) = (row::column(row, 0)?, row::column(row, 1)?);
+            batches.push((BatchId(id as u64), ledger as u64));
+        }
+        // Ids are unsigned.
+        batches.sort_unstable();
+        Ok(batches)
+    }
+
+    pub(super) async fn jobs_by_key(&self, keys: &[Key]) -> Result<Vec<StoredKey>, StoreError> {
+        let types = keys.iter().filter_map(|key| match key {
+            Key::Correlation(name, _) | Key::Unique(name, _) => Some(name),
+            Key::Idempotency(_) => None,
+        });
+        let names = self.names.with(&self.readers, [], types.collect::<Vec<_>>()).await?;
+        let mut found: Vec<StoredKey> = keys.iter().map(|_| Ok(None)).collect();
+        let columns = keys.iter().enumerate();
+        let columns: Vec<_> =
+            columns.filter_map(|(n, key)| Some((n as i32, key_columns(key, &names)?))).collect();
+        let numbers: Vec<i32> = columns.iter().map(|(n, _)| *n).collect();
+        let kinds: Vec<i16> = columns.iter().map(|(_, key)| key.kind).collect();
+        let types: Vec<i32> = columns.iter().map(|(_, key)| key.job_type).collect();
+        let texts: Vec<&str> = columns.iter().map(|(_, key)| &key.key[..]).collect();
+        for row in self.readers.query(KEYS, &[&numbers, &kinds, &types, &texts]).await? {
+            let n: i32 = row::column(&row, 0)?;
+            found[n as usize] = key_job(row::column(&row, 1)?, row::column(&row, 2)?).map(Some);
+        }
+        Ok(found)
+    }
+
+    pub(super) async fn items_of(&self, kind: ItemKind) -> Result<Vec<Item>, StoreError> {
+        let rows = self.readers.query(ITEMS, &[&kind.as_str()]).await?;
+        let item = |row: &Row| {
+            let (name, version): (String, i64) = (row::column(row, 0)?, row::column(row, 1)?);
+            let stored: Option<&[u8]> = row::column(row, 2)?;
+            let owner = item_owner(kind, &name, version);
+            let what = || format!("the {} {name}", kind.as_str());
+            let bytes = checked(stored.unwrap_or_default(), &owner, 0, what);
+            let bytes = bytes.map(<[u8]>::to_vec).map_err(|error| error.chain().to_string());
+            Ok(Item { name, version: version as u64, bytes })
+        };
+        rows.iter().map(item).collect()
+    }
+
+    pub(super) async fn record_page(&self, query: &RecordQuery) -> Result<Vec<Record>, StoreError> {
+        let kind = query.kind.as_str();
+        let prefix = text::stored(&query.prefix);
+        // Names consist of letters, digits, dots and dashes, which all sort before a tilde.
+        let end = format!("{prefix}~");
+        let mut after = text::stored(query.after.as_deref().unwrap_or_default()).into_owned();
+        let (mut found, mut damaged) = (Vec::new(), 0);
+        while found.len() < query.limit as usize && damaged < MAX_UNREADABLE_RECORDS {
+            let most = i64::from(query.limit) - found.len() as i64;
+            let rows = self.readers.query(RECORDS, &[&kind, &prefix, &end, &after, &most]).await?;
+            for row in &rows {
+                let (name, until): (&str, i64) = (row::column(row, 0)?, row::column(row, 1)?);
+                match record(kind, name, until, row::column(row, 2)?) {
+                    Some(record) => found.push(record),
+                    None => damaged += 1,
+                }
+                name.clone_into(&mut after);
+            }
+            if rows.len() < most as usize {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// The records that a purge drops, and its result.
+    pub(super) async fn droppable(
+        &self,
+        kind: RecordKind,
+        now: Timestamp,
+        keep: u64,
+        limit: u32,
+    ) -> Result<(Vec<(String, Timestamp)>, Purged), StoreError> {
+        let kind = kind.as_str();
+        let all = self.readers.query(RECORD_COUNT, &[&kind]).await?;
+        let all: i64 = all.first().map_or(Ok(0), |row| row::column(row, 0))?;
+        let mut purged = Purged { left: all.unsigned_abs(), ..Purged::default() };
+        let mut drop = Vec::new();
+        for row in self.readers.query(FIRST_RECORDS, &[&kind, &i64::from(limit)]).await? {
+            let until = Timestamp::from_millis(row::column(&row, 1)?);
+            match until <= now {
+                true => purged.expired += 1,
+                false if purged.left > keep => purged.over += 1,
+                false => break,
+            }
+            purged.left = purged.left.saturating_sub(1);
+            drop.push((row::column(&row, 0)?, until));
+        }
+        Ok((drop, purged))
+    }
+}

@@ -1,0 +1,346 @@
+//! The statements of a group, each for all its transactions at once.
+//!
+//! A statement that has conditions ends with a *guard*: it divides by zero unless every row was
+//! written. The server then rolls back the whole group, although its later statements and its
+//! `COMMIT` are sent already. Rows are written in the order of the arrays, which are sorted by the
+//! primary key, so that two groups lock in the same order.
+//!
+//! Plain SQL of Postgres 13: compare and set only, at READ COMMITTED. A guarded write waits for a
+//! rival that has not committed, and then compares again.
+
+/// Fails unless `$n` rows were written.
+macro_rules! guard {
+    ($rows:literal, $n:literal) => {
+        concat!(" SELECT 1/(count(*) = ", $n, "::bigint)::int FROM ", $rows)
+    };
+}
+
+/// Appends the changes of the numbers of jobs that `$rows` describe: rows of queue, type, state and
+/// change.
+macro_rules! counted {
+    ($rows:literal) => {
+        concat!(
+            ", counted AS (INSERT INTO counts (queue, type, state, jobs) \
+             SELECT n.queue, n.type, n.state, sum(n.change) FROM (",
+            $rows,
+            ") n(queue, type, state, change) GROUP BY 1, 2, 3 HAVING sum(n.change) <> 0)"
+        )
+    };
+}
+
+/// Gives absent items a row, so that a requirement of their absence can lock it.
+pub(super) const PLACEHOLDERS: &str = "INSERT INTO items (kind, name, version) \
+     SELECT w.kind, w.name, 0 FROM unnest($1::text[], $2::text[]) w(kind, name) \
+     ON CONFLICT DO NOTHING";
+
+/// Items that must have a version. The lock keeps it until the commit; a plain read would not, at
+/// any level of isolation.
+pub(super) const REQUIRE: &str = concat!(
+    "WITH u AS (SELECT 1 FROM unnest($1::text[], $2::text[], $3::bigint[]) w(kind, name, version) \
+     JOIN items i ON i.kind = w.kind AND i.name = w.name AND i.version = w.version \
+     FOR SHARE OF i)",
+    guard!("u", "$4")
+);
+
+/// New items, or items in place of absent ones.
+pub(super) const NEW_ITEMS: &str = concat!(
+    "WITH u AS (INSERT INTO items AS i (kind, name, version, bytes) SELECT w.kind, w.name, \
+     w.version, w.bytes FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[]) \
+     w(kind, name, version, bytes) ON CONFLICT (kind, name) DO UPDATE \
+     SET version = excluded.version, bytes = excluded.bytes WHERE i.version = 0 RETURNING 1)",
+    guard!("u", "$5")
+);
+
+/// Items in place of those of a version.
+pub(super) const SET_ITEMS: &str = concat!(
+    "WITH u AS (UPDATE items i SET version = w.version, bytes = w.bytes \
+     FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[], $5::bigint[]) \
+     w(kind, name, version, bytes, was) \
+     WHERE i.kind = w.kind AND i.name = w.name AND i.version = w.was RETURNING 1)",
+    guard!("u", "$6")
+);
+
+/// Items changed that servers cache.
+pub(super) const ITEMS_CHANGED: &str = "UPDATE item_changes SET n = n + $1";
+
+/// The first ledgers. Of several writers, the one that inserts the row of version 0 may.
+pub(super) const NEW_HEADS: &str = concat!(
+    "WITH w AS (SELECT * FROM unnest($1::int[], $2::bigint[], $3::bytea[]) w(queue, version, head)), \
+     m AS (INSERT INTO heads (queue, version, head) SELECT queue, 0, '' FROM w \
+     ON CONFLICT DO NOTHING RETURNING queue), \
+     u AS (INSERT INTO heads (queue, version, head) \
+     SELECT w.queue, w.version, w.head FROM w JOIN m USING (queue) RETURNING 1)",
+    guard!("u", "$4")
+);
+
+/// The next ledgers.
+pub(super) const SET_HEADS: &str = concat!(
+    "WITH d AS (DELETE FROM heads h \
+     USING unnest($1::int[], $2::bigint[], $3::bytea[], $4::bigint[]) w(queue, version, head, was) \
+     WHERE h.queue = w.queue AND h.version = w.was RETURNING w.queue, w.version, w.head), \
+     u AS (INSERT INTO heads (queue, version, head) SELECT queue, version, head FROM d RETURNING 1)",
+    guard!("u", "$5")
+);
+
+/// Changes of the lifecycle of jobs that do not end.
+pub(super) const SET_LIVES: &str = concat!(
+    "WITH u AS (UPDATE jobs j SET state = w.state, revision = w.revision, run_at = w.run_at, \
+     wake_at = w.wake_at, life = w.life FROM unnest($1::text[], $2::bigint[], $3::smallint[], \
+     $4::bigint[], $5::bigint[], $6::bigint[], $7::bytea[]) \
+     w(id, was, state, revision, run_at, wake_at, life) \
+     JOIN jobs o ON o.id = w.id AND o.revision = w.was \
+     WHERE j.id = w.id AND j.revision = w.was \
+     RETURNING j.queue, j.type, o.state AS old, j.state AS new)",
+    counted!(
+        "SELECT queue, type, old, -1 FROM u WHERE old <> new \
+         UNION ALL SELECT queue, type, new, 1 FROM u WHERE old <> new"
+    ),
+    guard!("u", "$8")
+);
+
+/// Jobs that end: they move to the other table.
+pub(super) const END_LIVES: &str = concat!(
+    "WITH d AS (DELETE FROM jobs j USING unnest($1::text[], $2::bigint[], $3::smallint[], \
+     $4::bigint[], $5::bigint[], $6::bigint[], $7::bytea[]) \
+     w(id, was, state, revision, forget_at, wake_at, life) \
+     WHERE j.id = w.id AND j.revision = w.was \
+     RETURNING j.id, j.queue, j.type, j.state AS old, w.state AS new, j.data_kind, j.data_bytes, \
+     w.revision, j.created_at, w.forget_at, w.wake_at, j.data, j.spec, w.life), \
+     moved AS (INSERT INTO ended (id, queue, type, state, data_kind, data_bytes, revision, \
+     created_at, forget_at, wake_at, data, spec, life) \
+     SELECT id, queue, type, new, data_kind, data_bytes, revision, created_at, forget_at, wake_at, \
+     data, spec, life FROM d)",
+    counted!("SELECT queue, type, old, -1 FROM d UNION ALL SELECT queue, type, new, 1 FROM d"),
+    guard!("d", "$8")
+);
+
+/// Changes of the lifecycle of jobs that have ended.
+pub(super) const SET_ENDED: &str = concat!(
+    "WITH u AS (UPDATE ended e SET state = w.state, revision = w.revision, \
+     forget_at = w.forget_at, wake_at = w.wake_at, life = w.life \
+     FROM unnest($1::text[], $2::bigint[], $3::smallint[], $4::bigint[], $5::bigint[], \
+     $6::bigint[], $7::bytea[]) w(id, was, state, revision, forget_at, wake_at, life) \
+     WHERE e.id = w.id AND e.revision = w.was RETURNING 1)",
+    guard!("u", "$8")
+);
+
+/// Changes of whole jobs that do not end.
+pub(super) const SET_JOBS: &str = concat!(
+    "WITH u AS (UPDATE jobs j SET queue = w.queue, type = w.type, state = w.state, \
+     critical = w.critical, data_kind = w.data_kind, priority = w.priority, \
+     data_bytes = w.data_bytes, revision = w.revision, run_at = w.run_at, wake_at = w.wake_at, \
+     created_at = w.created_at, partition = w.partition, data = w.data, spec = w.spec, \
+     life = w.life \
+     FROM unnest($1::text[], $2::int[], $3::int[], $4::smallint[], $5::bool[], $6::smallint[], \
+     $7::int[], $8::int[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::text[], \
+     $14::bytea[], $15::bytea[], $16::bytea[], $17::bigint[]) \
+     w(id, queue, type, state, critical, data_kind, priority, data_bytes, revision, run_at, \
+     wake_at, created_at, partition, data, spec, life, was) \
+     JOIN jobs o ON o.id = w.id AND o.revision = w.was \
+     WHERE j.id = w.id AND j.revision = w.was \
+     RETURNING o.queue AS old_queue, o.type AS old_type, o.state AS old, j.queue, j.type, \
+     j.state AS new)",
+    counted!(
+        "SELECT old_queue, old_type, old, -1 FROM u UNION ALL SELECT queue, type, new, 1 FROM u"
+    ),
+    guard!("u", "$18")
+);
+
+/// Deletes live jobs.
+pub(super) const DELETE_JOBS: &str = concat!(
+    "WITH d AS (DELETE FROM jobs j USING unnest($1::text[], $2::bigint[]) w(id, was) \
+     WHERE j.id = w.id AND j.revision = w.was RETURNING j.queue, j.type, j.state)",
+    counted!("SELECT queue, type, state, -1 FROM d"),
+    guard!("d", "$3")
+);
+
+/// Deletes ended jobs.
+pub(super) const DELETE_ENDED: &str = concat!(
+    "WITH d AS (DELETE FROM ended e USING unnest($1::text[], $2::bigint[]) w(id, was) \
+     WHERE e.id = w.id AND e.revision = w.was RETURNING e.queue, e.type, e.state)",
+    counted!("SELECT queue, type, state, -1 FROM d"),
+    guard!("d", "$3")
+);
+
+/// Deletes the keys of removed jobs.
+pub(super) const DELETE_KEYS: &str = "DELETE FROM keys WHERE job = ANY($1::text[])";
+
+/// Deletes bodies that are no longer separate.
+pub(super) const DELETE_BODIES: &str = "DELETE FROM bodies WHERE id = ANY($1::text[])";
+
+/// Separate bodies.
+pub(super) const PUT_BODIES: &str = "INSERT INTO bodies (id, encoding, bytes) \
+     SELECT w.id, w.encoding, w.bytes FROM unnest($1::text[], $2::smallint[], $3::bytea[]) \
+     w(id, encoding, bytes) ON CONFLICT (id) DO UPDATE \
+     SET encoding = excluded.encoding, bytes = excluded.bytes";
+
+/// The insertion of jobs whose ids are free.
+macro_rules! add_jobs {
+    () => {
+        "WITH a AS (INSERT INTO jobs (id, queue, type, state, critical, data_kind, priority, \
+         data_bytes, revision, run_at, wake_at, created_at, partition, data, spec, life) \
+         SELECT * FROM unnest($1::text[], $2::int[], $3::int[], $4::smallint[], $5::bool[], \
+         $6::smallint[], $7::int[], $8::int[], $9::bigint[], $10::bigint[], $11::bigint[], \
+         $12::bigint[], $13::text[], $14::bytea[], $15::bytea[], $16::bytea[]) \
+         ON CONFLICT (id) DO NOTHING RETURNING id, queue, type, state)"
+    };
+}
+
+/// Jobs whose transactions write nothing else: those whose ids were free.
+pub(super) const ADD_ALONE: &str =
+    concat!(add_jobs!(), counted!("SELECT queue, type, state, 1 FROM a"), " SELECT id FROM a");
+
+/// Jobs whose ids must be free.
+pub(super) const ADD: &str =
+    concat!(add_jobs!(), counted!("SELECT queue, type, state, 1 FROM a"), guard!("a", "$17"));
+
+/// Fails if an ended job has one of these ids. It runs after the insertion of the new jobs: that
+/// waits for a rival that ends a job of this id, and this statement then sees what it wrote.
+pub(super) const NOT_ENDED: &str = concat!(
+    "WITH u AS (SELECT 1 FROM unnest($1::text[]) w(id) JOIN ended e ON e.id = w.id)",
+    guard!("u", "0")
+);
+
+/// Moves added jobs that have ended to the other table.
+pub(super) const MOVE_ENDED: &str = concat!(
+    "WITH d AS (DELETE FROM jobs j USING unnest($1::text[], $2::bigint[], $3::bigint[]) \
+     w(id, forget_at, wake_at) WHERE j.id = w.id AND j.state > 1 \
+     RETURNING j.*, w.forget_at, w.wake_at AS ended_wake_at), \
+     moved AS (INSERT INTO ended (id, queue, type, state, data_kind, data_bytes, revision, \
+     created_at, forget_at, wake_at, data, spec, life) \
+     SELECT id, queue, type, state, data_kind, data_bytes, revision, created_at, forget_at, \
+     ended_wake_at, data, spec, life FROM d)",
+    guard!("d", "$4")
+);
+
+/// Grant batches.
+pub(super) const PUT_BATCHES: &str = "INSERT INTO batches (queue, id, for_head, batch) \
+     SELECT w.queue, w.id, w.for_head, w.batch \
+     FROM unnest($1::int[], $2::bigint[], $3::bigint[], $4::bytea[]) w(queue, id, for_head, batch) \
+     ON CONFLICT (queue, id) DO UPDATE SET for_head = excluded.for_head, batch = excluded.batch";
+
+/// Deletes grant batches.
+pub(super) const DELETE_BATCHES: &str = "DELETE FROM batches b \
+     USING unnest($1::int[], $2::bigint[]) w(queue, id) WHERE b.queue = w.queue AND b.id = w.id";
+
+/// Keys that must be free.
+pub(super) const NEW_KEYS: &str = concat!(
+    "WITH u AS (INSERT INTO keys (kind, type, key, job) SELECT w.kind, w.type, w.key, w.job \
+     FROM unnest($1::smallint[], $2::int[], $3::text[], $4::text[]) w(kind, type, key, job) \
+     ON CONFLICT DO NOTHING RETURNING 1)",
+    guard!("u", "$5")
+);
+
+/// Keys that must lead to a job.
+pub(super) const SET_KEYS: &str = concat!(
+    "WITH u AS (UPDATE keys k SET job = w.job \
+     FROM unnest($1::smallint[], $2::int[], $3::text[], $4::text[], $5::text[]) \
+     w(kind, type, key, job, was) \
+     WHERE k.kind = w.kind AND k.type = w.type AND k.key = w.key AND k.job = w.was RETURNING 1)",
+    guard!("u", "$6")
+);
+
+/// Records, whatever stands there.
+pub(super) const PUT_RECORDS: &str = "INSERT INTO records (kind, name, until, bytes) \
+     SELECT w.kind, w.name, w.until, w.bytes \
+     FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[]) w(kind, name, until, bytes) \
+     ON CONFLICT (kind, name) DO UPDATE SET until = excluded.until, bytes = excluded.bytes";
+
+/// Records that must be absent.
+pub(super) const NEW_RECORDS: &str = concat!(
+    "WITH u AS (INSERT INTO records (kind, name, until, bytes) \
+     SELECT w.kind, w.name, w.until, w.bytes \
+     FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[]) w(kind, name, until, bytes) \
+     ON CONFLICT DO NOTHING RETURNING 1)",
+    guard!("u", "$5")
+);
+
+/// Records in place of others.
+pub(super) const SWAP_RECORDS: &str = concat!(
+    "WITH u AS (UPDATE records r SET until = w.until, bytes = w.bytes \
+     FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[], $5::bigint[], $6::bytea[]) \
+     w(kind, name, until, bytes, was_until, was) \
+     WHERE r.kind = w.kind AND r.name = w.name AND r.until = w.was_until AND r.bytes = w.was \
+     RETURNING 1)",
+    guard!("u", "$7")
+);
+
+/// Deletes records of any time, or of one.
+pub(super) const DELETE_RECORDS: &str = "DELETE FROM records r \
+     USING unnest($1::text[], $2::text[], $3::bigint[]) w(kind, name, until) \
+     WHERE r.kind = w.kind AND r.name = w.name AND r.until = coalesce(w.until, r.until)";
+
+/// Locks what some transactions name, and reads it.
+pub(super) mod look {
+    use crate::postgres::row::job_columns;
+
+    pub(in crate::postgres) const ITEMS: &str = "SELECT i.kind, i.name, i.version \
+         FROM unnest($1::text[], $2::text[]) w(kind, name) \
+         JOIN items i ON i.kind = w.kind AND i.name = w.name ORDER BY 1, 2 FOR SHARE OF i";
+    pub(in crate::postgres) const CHANGED_ITEMS: &str = "SELECT i.kind, i.name, i.version \
+         FROM unnest($1::text[], $2::text[]) w(kind, name) \
+         JOIN items i ON i.kind = w.kind AND i.name = w.name ORDER BY 1, 2 FOR NO KEY UPDATE OF i";
+    /// A queue that had a ledger before has the row of version 0 at least.
+    pub(in crate::postgres) const HEADS: &str = "SELECT h.queue, h.version \
+         FROM unnest($1::int[]) w(queue) JOIN heads h ON h.queue = w.queue \
+         ORDER BY 1, 2 FOR UPDATE OF h";
+    pub(in crate::postgres) const JOBS: &str = concat!(
+        "SELECT ",
+        job_columns!("j"),
+        ", j.revision FROM unnest($1::text[]) w(id) JOIN jobs j ON j.id = w.id \
+         ORDER BY j.id FOR UPDATE OF j"
+    );
+    pub(in crate::postgres) const ENDED: &str = concat!(
+        "SELECT ",
+        job_columns!("e"),
+        ", e.revision, e.forget_at, e.wake_at FROM unnest($1::text[]) w(id) \
+         JOIN ended e ON e.id = w.id ORDER BY e.id FOR UPDATE OF e"
+    );
+    pub(in crate::postgres) const KEYS: &str = "SELECT k.kind, k.type, k.key, k.job \
+         FROM unnest($1::smallint[], $2::int[], $3::text[]) w(kind, type, key) \
+         JOIN keys k ON k.kind = w.kind AND k.type = w.type AND k.key = w.key \
+         ORDER BY 1, 2, 3 FOR NO KEY UPDATE OF k";
+    pub(in crate::postgres) const RECORDS: &str = "SELECT r.kind, r.name, r.until, r.bytes \
+         FROM unnest($1::text[], $2::text[]) w(kind, name) \
+         JOIN records r ON r.kind = w.kind AND r.name = w.name \
+         ORDER BY 1, 2 FOR NO KEY UPDATE OF r";
+}
+
+/// Every statement of a group, to be prepared when a connection opens.
+pub(super) const ALL: [&str; 35] = [
+    PLACEHOLDERS,
+    REQUIRE,
+    NEW_ITEMS,
+    SET_ITEMS,
+    ITEMS_CHANGED,
+    NEW_HEADS,
+    SET_HEADS,
+    SET_LIVES,
+    END_LIVES,
+    SET_ENDED,
+    SET_JOBS,
+    DELETE_JOBS,
+    DELETE_ENDED,
+    DELETE_KEYS,
+    DELETE_BODIES,
+    PUT_BODIES,
+    ADD_ALONE,
+    ADD,
+    NOT_ENDED,
+    MOVE_ENDED,
+    PUT_BATCHES,
+    DELETE_BATCHES,
+    NEW_KEYS,
+    SET_KEYS,
+    PUT_RECORDS,
+    NEW_RECORDS,
+    SWAP_RECORDS,
+    DELETE_RECORDS,
+    look::ITEMS,
+    look::HEADS,
+    look::JOBS,
+    look::ENDED,
+    look::KEYS,
+    look::CHANGED_ITEMS,
+    look::RECORDS,
+];
