@@ -40,6 +40,7 @@ pub use migrate::OpenError;
 pub use settings::{BadAddress, Settings};
 
 use connect::{Connector, Readers};
+use due::Positions;
 use names::Names;
 use tidegate_core::port::Clock;
 use writer::{Drawn, Writer};
@@ -57,6 +58,7 @@ pub struct PostgresStore {
     names: Names,
     clock: Arc<dyn Clock>,
     drawn: Drawn,
+    positions: Arc<Positions>,
 }
 
 impl PostgresStore {
@@ -74,7 +76,9 @@ impl PostgresStore {
         let names = Names::default();
         names.refresh(&readers).await?;
         let drawn = Drawn::default();
-        let writer = Writer::start(connector, Arc::clone(&clock), Arc::clone(&drawn));
-        Ok(Self { readers, writer, names, clock, drawn })
+        let positions = Arc::<Positions>::default();
+        let (for_writer, ours) = (Arc::clone(&positions), Arc::clone(&clock));
+        let writer = Writer::start(connector, ours, Arc::clone(&drawn), for_writer);
+        Ok(Self { readers, writer, names, clock, drawn, positions })
     }
 }

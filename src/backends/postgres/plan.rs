@@ -135,7 +135,7 @@ impl<'a> Plan<'a> {
                 }
                 self.insert(whole);
             }
-            Step::SetLife { id, was, life, end } => {
+            Step::SetLife { id, was, life, end, .. } => {
                 let was = was.0 as i64;
                 match *end {
                     Some(end) if looked.ended.contains(id) => {

@@ -9,6 +9,7 @@ use std::{
 
 use super::{
     connect::Readers,
+    due::{DuePlace, Stream},
     names::{Known, Names},
     row::{EndColumns, JobColumns},
     text,
@@ -29,18 +30,64 @@ use tidegate_core::{
 /// An encoded write.
 pub(super) enum Step {
     Add(Box<JobColumns>),
-    SetLife { id: JobId, was: Revision, life: LifeColumns, end: Option<EndColumns> },
-    SetAll { whole: Box<JobColumns>, was: Revision },
-    Remove { id: JobId, was: Revision },
-    SetKey { key: KeyColumns, job: JobId, was: Expect<JobId> },
-    AddBatch { queue: i32, id: i64, for_head: i64, batch: Vec<u8> },
-    RemoveBatch { queue: i32, id: i64 },
-    SetLedger { queue: i32, version: i64, head: Vec<u8>, was: Expect<u64> },
-    RequireItem { kind: ItemKind, name: String, version: i64 },
-    SetItem { kind: ItemKind, name: String, was: i64, version: i64, bytes: Option<Vec<u8>> },
+    SetLife {
+        id: JobId,
+        was: Revision,
+        life: LifeColumns,
+        end: Option<EndColumns>,
+        due: Option<Box<DuePlace>>,
+    },
+    SetAll {
+        whole: Box<JobColumns>,
+        was: Revision,
+    },
+    Remove {
+        id: JobId,
+        was: Revision,
+    },
+    SetKey {
+        key: KeyColumns,
+        job: JobId,
+        was: Expect<JobId>,
+    },
+    AddBatch {
+        queue: i32,
+        id: i64,
+        for_head: i64,
+        batch: Vec<u8>,
+    },
+    RemoveBatch {
+        queue: i32,
+        id: i64,
+    },
+    SetLedger {
+        queue: i32,
+        version: i64,
+        head: Vec<u8>,
+        was: Expect<u64>,
+    },
+    RequireItem {
+        kind: ItemKind,
+        name: String,
+        version: i64,
+    },
+    SetItem {
+        kind: ItemKind,
+        name: String,
+        was: i64,
+        version: i64,
+        bytes: Option<Vec<u8>>,
+    },
     PutRecord(RecordColumns),
-    SwapRecord { record: RecordColumns, was: Expect<Record> },
-    RemoveRecord { kind: RecordKind, name: String, until: Option<i64> },
+    SwapRecord {
+        record: RecordColumns,
+        was: Expect<Record>,
+    },
+    RemoveRecord {
+        kind: RecordKind,
+        name: String,
+        until: Option<i64>,
+    },
 }
 
 /// The columns of a key.
@@ -108,7 +155,7 @@ fn collect_names<'a>(
     types: &mut HashSet<&'a TypeName>,
 ) {
     match write {
-        Write::AddJob(job) | Write::SetJob { job, all: true, .. } => {
+        Write::AddJob(job) | Write::SetJob { job, .. } => {
             queues.insert(&job.spec.queue);
             types.insert(&job.spec.job_type);
         }
@@ -134,7 +181,8 @@ fn encoded(write: Write, names: &Known) -> Result<Step, StoreError> {
         Write::SetJob { job, was, all: true } => Step::SetAll { whole: whole(&job)?, was },
         Write::SetJob { job, was, all: false } => {
             let life = LifeColumns::of(&job.id, &job.life, &job.spec)?;
-            Step::SetLife { end: EndColumns::of(&job), id: job.id, was, life }
+            let (end, due) = (EndColumns::of(&job), due_place(&job, names).map(Box::new));
+            Step::SetLife { id: job.id, was, life, end, due }
         }
         Write::RemoveJob { id, was } => Step::Remove { id, was },
         Write::SetKey { key, job, was } => {
@@ -176,7 +224,40 @@ fn encoded(write: Write, names: &Known) -> Result<Step, StoreError> {
     })
 }
 
+/// Where `job` is due, if it is scheduled.
+fn due_place(job: &Job, names: &Known) -> Option<DuePlace> {
+    let spec = &job.spec;
+    Some(DuePlace {
+        queue: names.queue(&spec.queue)?,
+        critical: spec.critical,
+        stream: Stream {
+            partition: text::stored(&spec.partition).into_owned(),
+            job_type: names.job_type(&spec.job_type)?,
+            priority: spec.priority,
+        },
+        place: (job.life.run_at()?.millis(), job.id.to_string()),
+    })
+}
+
 impl Step {
+    /// Where the job that it writes is due, if it is scheduled then.
+    pub(super) fn due(&self) -> Option<DuePlace> {
+        match self {
+            Self::SetLife { due, .. } => due.as_deref().cloned(),
+            Self::Add(whole) | Self::SetAll { whole, .. } => Some(DuePlace {
+                queue: whole.queue,
+                critical: whole.critical,
+                stream: Stream {
+                    partition: whole.partition.clone(),
+                    job_type: whole.job_type,
+                    priority: whole.priority,
+                },
+                place: (whole.life.run_at?, whole.id.to_string()),
+            }),
+            _ => None,
+        }
+    }
+
     /// About how many bytes it sends.
     pub(super) fn bytes(&self) -> usize {
         match self {

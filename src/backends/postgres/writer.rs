@@ -17,6 +17,7 @@ use tokio::{
 
 use super::{
     connect::{Connector, Link, in_order},
+    due::{DuePlace, Positions},
     group::{self, Answer},
     statements,
     step::{Refs, Step},
@@ -56,12 +57,18 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Starts the task on the current runtime.
-    pub(super) fn start(connector: Connector, clock: Arc<dyn Clock>, drawn: Drawn) -> Self {
+    pub(super) fn start(
+        connector: Connector,
+        clock: Arc<dyn Clock>,
+        drawn: Drawn,
+        positions: Arc<Positions>,
+    ) -> Self {
         let (requests, waiting) = mpsc::channel(MAX_WAITING_REQUESTS);
         let state = State {
             connector,
             clock,
             drawn,
+            positions,
             idle: Vec::new(),
             groups: JoinSet::new(),
             pending: VecDeque::new(),
@@ -111,6 +118,7 @@ struct State {
     connector: Connector,
     clock: Arc<dyn Clock>,
     drawn: Drawn,
+    positions: Arc<Positions>,
     idle: Vec<Link>,
     groups: JoinSet<Written>,
     pending: VecDeque<Pending>,
@@ -224,6 +232,14 @@ impl State {
 
     fn finish(&mut self, written: Written) {
         self.idle.extend(written.link);
+        // Before the answers, so that later pages find the jobs. A commit without an answer may
+        // have happened.
+        let may_be_written = |answer: &Answer| matches!(answer, Ok(Committed::All) | Err(_));
+        let written_steps = written.group.iter().zip(&written.answers);
+        let written_steps = written_steps.filter(|(_, answer)| may_be_written(answer));
+        let due: Vec<DuePlace> =
+            written_steps.flat_map(|(pending, _)| &pending.txn).filter_map(Step::due).collect();
+        self.positions.scheduled(&due);
         for (pending, answer) in written.group.into_iter().zip(written.answers) {
             self.under_way.remove(&pending.refs);
             let Some(open) = self.open.get_mut(&pending.request) else { continue };
@@ -232,9 +248,8 @@ impl State {
             if open.missing == 0
                 && let Some(open) = self.open.remove(&pending.request)
             {
-                let answers = open.answers.into_iter().flatten().collect();
                 // The caller may have stopped waiting. What was written is durable in any case.
-                let _ = open.reply.send(answers);
+                let _ = open.reply.send(whole_answer(open.answers));
             }
         }
     }
@@ -246,6 +261,18 @@ impl State {
             let _ = open.reply.send(Err(StoreError::unavailable("the writer has stopped")));
         }
     }
+}
+
+/// The answer to a request. One whose transactions were written in part was not refused as a whole.
+fn whole_answer(answers: Vec<Option<Answer>>) -> Result<Vec<Committed>, StoreError> {
+    let is_partial = answers.iter().flatten().any(Result::is_ok);
+    let answers: Result<Vec<Committed>, StoreError> = answers.into_iter().flatten().collect();
+    answers.map_err(|error| match error {
+        StoreError::Throttled { .. } if is_partial => {
+            StoreError::unavailable_in("a part of the transactions was written", error)
+        }
+        error => error,
+    })
 }
 
 /// A new connection with every statement of a group prepared.

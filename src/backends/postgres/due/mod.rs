@@ -11,6 +11,7 @@
 
 mod count;
 mod count_waiting;
+mod positions;
 
 use std::{
     cmp::Reverse,
@@ -19,7 +20,11 @@ use std::{
 };
 
 use futures_util::future::try_join_all;
+use tokio::time::Instant;
 use tokio_postgres::Row;
+
+pub(super) use positions::{DuePlace, Place, Positions};
+use positions::{FRONT, Start};
 
 use super::{
     PostgresStore,
@@ -65,15 +70,15 @@ pub(super) const STREAMS_OF_PARTITION: &str = "WITH RECURSIVE s(partition, type,
      AND (type, priority) > (s.type, s.priority) ORDER BY type, priority LIMIT 1) n) \
      SELECT partition, type, priority FROM s LIMIT $6";
 
-/// The jobs of streams, each behind a due time and id: a range of the index.
+/// The jobs of streams, each from a due time and id on: a range of the index.
 pub(super) const JOBS: &str = concat!(
     "SELECT ",
     job_columns!("j"),
     ", w.n, j.run_at FROM unnest($3::int[], $4::text[], $5::int[], $6::int[], $7::bigint[], \
-     $8::text[]) w(n, partition, type, priority, after_at, after_id) \
+     $8::text[]) w(n, partition, type, priority, from_at, from_id) \
      CROSS JOIN LATERAL (SELECT id, spec, life, data_kind, data_bytes, data, run_at FROM jobs \
      WHERE state = 0 AND queue = $1 AND critical = $2 AND partition = w.partition \
-     AND type = w.type AND priority = w.priority AND (run_at, id) > (w.after_at, w.after_id) \
+     AND type = w.type AND priority = w.priority AND (run_at, id) >= (w.from_at, w.from_id) \
      AND run_at <= $9 ORDER BY run_at, id LIMIT $10) j"
 );
 
@@ -99,7 +104,7 @@ pub(super) const ALL: [&str; 9] = [
 ];
 
 /// The due jobs of one partition, type and priority.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Stream {
     /// As it is stored.
     pub partition: String,
@@ -110,8 +115,10 @@ pub(super) struct Stream {
 /// How far a page has read a stream.
 struct Reading {
     stream: Stream,
-    /// The due time and id of the last job that was read.
-    after: (i64, String),
+    /// Where it is read on.
+    from: Place,
+    /// The place of the first job that was read.
+    first: Option<Place>,
     read: VecDeque<Entry>,
     exhausted: bool,
 }
@@ -144,30 +151,54 @@ impl PostgresStore {
             return Ok(DuePage::default());
         };
         let scan = Scan { store: self, queue, types, query };
-        let streams = scan.streams().await?;
+        let began = Instant::now();
+        let start = self.positions.start(queue, query.critical, began);
+        let streams = scan.streams(&start, began).await?;
         if streams.is_empty() {
             return Ok(DuePage::default());
         }
         let (next_due, page) =
-            futures_util::try_join!(scan.next_due(&streams), scan.merged(&streams))?;
+            futures_util::try_join!(scan.next_due(&streams), scan.merged(&start, &streams))?;
         Ok(DuePage { next_due, ..page })
     }
 }
 
 impl Scan<'_> {
-    /// Every stream that has a scheduled job, due or not.
-    async fn streams(&self) -> Result<Vec<Stream>, StoreError> {
+    /// Every stream of the query that has a scheduled job, due or not, and where it is read first.
+    async fn streams(
+        &self,
+        start: &Start,
+        began: Instant,
+    ) -> Result<Vec<(Stream, Place)>, StoreError> {
         if self.types.is_empty() {
             return Ok(Vec::new());
         }
         let partition = self.query.partition.as_deref().map(text::stored);
-        let mut streams = Vec::new();
-        let mut last = Stream {
-            partition: partition.as_deref().unwrap_or_default().to_owned(),
-            job_type: i32::MIN,
-            priority: i32::MIN,
+        let of_query = |stream: &Stream| {
+            self.types.contains(&stream.job_type)
+                && partition.as_ref().is_none_or(|name| *name == stream.partition)
         };
-        let sql = if partition.is_some() { STREAMS_OF_PARTITION } else { STREAMS };
+        if let Some(known) = &start.streams {
+            return Ok(known.iter().filter(|(stream, _)| of_query(stream)).cloned().collect());
+        }
+        let found = if start.is_look_due {
+            let found = self.walk(STREAMS, "").await?;
+            let queue = (self.queue, self.query.critical);
+            self.store.positions.look(queue, start, &found, began, Instant::now());
+            found
+        } else if let Some(partition) = &partition {
+            self.walk(STREAMS_OF_PARTITION, partition).await?
+        } else {
+            self.walk(STREAMS, "").await?
+        };
+        Ok(found.into_iter().filter(of_query).map(|stream| (stream, FRONT)).collect())
+    }
+
+    /// The streams that a statement finds from `partition` on.
+    async fn walk(&self, sql: &'static str, partition: &str) -> Result<Vec<Stream>, StoreError> {
+        let mut last =
+            Stream { partition: partition.to_owned(), job_type: i32::MIN, priority: i32::MIN };
+        let mut streams = Vec::new();
         loop {
             let found = streams_behind(self.store, sql, self.queue, self.query.critical, &last);
             let found = found.await?;
@@ -175,8 +206,7 @@ impl Scan<'_> {
             if let Some(stream) = found.last() {
                 last = stream.clone();
             }
-            streams
-                .extend(found.into_iter().filter(|stream| self.types.contains(&stream.job_type)));
+            streams.extend(found);
             if is_last {
                 return Ok(streams);
             }
@@ -184,8 +214,8 @@ impl Scan<'_> {
     }
 
     /// The earliest `run_at` after `until` of all streams.
-    async fn next_due(&self, streams: &[Stream]) -> Result<Option<Timestamp>, StoreError> {
-        let (partitions, types, priorities) = stream_columns(streams);
+    async fn next_due(&self, streams: &[(Stream, Place)]) -> Result<Option<Timestamp>, StoreError> {
+        let (partitions, types, priorities) = stream_columns(streams.iter().map(|(it, _)| it));
         let (queue, critical, until) = (self.queue, self.query.critical, self.query.until.millis());
         let params: [Param<'_>; 6] = [&queue, &critical, &partitions, &types, &priorities, &until];
         let rows = self.store.readers.query(NEXT_DUE, &params).await?;
@@ -194,14 +224,26 @@ impl Scan<'_> {
     }
 
     /// The first jobs of all streams, in order.
-    async fn merged(&self, streams: &[Stream]) -> Result<DuePage, StoreError> {
+    async fn merged(
+        &self,
+        start: &Start,
+        streams: &[(Stream, Place)],
+    ) -> Result<DuePage, StoreError> {
         let limit = self.query.limit as usize;
         let mut readings: Vec<Reading> =
-            streams.iter().map(|stream| self.reading(stream)).collect();
+            streams.iter().map(|(stream, place)| self.reading(stream, place)).collect();
         // One more than the page has shows whether there are more.
         let wanted = limit + 1;
         let mut chunk = (wanted / readings.len() + 1).clamp(MIN_CHUNK.min(wanted), wanted);
         self.fill(&mut readings, chunk).await?;
+        if self.query.after.is_none() {
+            // Whatever was not read is due later.
+            let nothing = (self.query.until.millis().saturating_add(1), String::new());
+            let first = readings.iter().map(|reading| {
+                (reading.stream.clone(), reading.first.clone().unwrap_or_else(|| nothing.clone()))
+            });
+            self.store.positions.learn((self.queue, self.query.critical), start, first);
+        }
         let mut heads: BinaryHeap<Reverse<(OrderKey, usize)>> = BinaryHeap::new();
         for (index, reading) in readings.iter().enumerate() {
             heads.extend(reading.read.front().map(|entry| Reverse((entry.key.clone(), index))));
@@ -243,13 +285,14 @@ impl Scan<'_> {
         Ok(page)
     }
 
-    /// The start of a stream for this query.
-    fn reading(&self, stream: &Stream) -> Reading {
-        let after = start(self.query.order, stream.priority, self.query.after.as_ref());
+    /// The start of a stream for this query. Nothing of it is scheduled before `place`.
+    fn reading(&self, stream: &Stream, place: &Place) -> Reading {
+        let from = start(self.query.order, stream.priority, self.query.after.as_ref());
         Reading {
             stream: stream.clone(),
-            exhausted: after.is_none(),
-            after: after.unwrap_or_default(),
+            exhausted: from.is_none(),
+            from: from.unwrap_or(FRONT).max(place.clone()),
+            first: None,
             read: VecDeque::new(),
         }
     }
@@ -271,7 +314,8 @@ impl Scan<'_> {
                 let reading = &mut readings[n as usize];
                 counts[n as usize] += 1;
                 let (run_at, id): (i64, &str) = (row::column(row, 7)?, row::column(row, 0)?);
-                reading.after = (run_at, id.to_owned());
+                reading.first.get_or_insert_with(|| (run_at, id.to_owned()));
+                reading.from = behind(run_at, id);
                 let job = row::stored(row, now).ok();
                 // Without a valid id the row cannot be read either.
                 if let Ok(id) = id.parse::<JobId>() {
@@ -293,12 +337,10 @@ impl Scan<'_> {
         chunk: usize,
     ) -> Result<Vec<Row>, StoreError> {
         let numbers: Vec<i32> = indexes.iter().map(|index| *index as i32).collect();
-        let streams: Vec<Stream> =
-            indexes.iter().map(|index| readings[*index].stream.clone()).collect();
-        let (partitions, types, priorities) = stream_columns(&streams);
-        let after_at: Vec<i64> = indexes.iter().map(|index| readings[*index].after.0).collect();
-        let after_id: Vec<&str> =
-            indexes.iter().map(|index| &readings[*index].after.1[..]).collect();
+        let streams = indexes.iter().map(|index| &readings[*index].stream);
+        let (partitions, types, priorities) = stream_columns(streams);
+        let from_at: Vec<i64> = indexes.iter().map(|index| readings[*index].from.0).collect();
+        let from_id: Vec<&str> = indexes.iter().map(|index| &readings[*index].from.1[..]).collect();
         let (queue, critical) = (self.queue, self.query.critical);
         let (until, chunk) = (self.query.until.millis(), chunk as i64);
         let params: [Param<'_>; 10] = [
@@ -308,8 +350,8 @@ impl Scan<'_> {
             &partitions,
             &types,
             &priorities,
-            &after_at,
-            &after_id,
+            &from_at,
+            &from_id,
             &until,
             &chunk,
         ];
@@ -340,22 +382,30 @@ fn stream(row: &Row) -> Result<Stream, StoreError> {
     })
 }
 
-fn stream_columns(streams: &[Stream]) -> (Vec<&str>, Vec<i32>, Vec<i32>) {
-    (
-        streams.iter().map(|stream| &stream.partition[..]).collect(),
-        streams.iter().map(|stream| stream.job_type).collect(),
-        streams.iter().map(|stream| stream.priority).collect(),
-    )
+fn stream_columns<'a>(
+    streams: impl IntoIterator<Item = &'a Stream>,
+) -> (Vec<&'a str>, Vec<i32>, Vec<i32>) {
+    let (mut partitions, mut types, mut priorities) = (Vec::new(), Vec::new(), Vec::new());
+    for stream in streams {
+        partitions.push(&stream.partition[..]);
+        types.push(stream.job_type);
+        priorities.push(stream.priority);
+    }
+    (partitions, types, priorities)
 }
 
-/// The due time and id in a stream of `priority` behind which all jobs follow `after` in `order`;
-/// none if no job does.
+/// Where a stream of `priority` is read so that all its jobs behind `after` in `order` follow; none
+/// if no job does.
 ///
 /// No id is empty, so `(t, "")` precedes all jobs that are due at `t`.
-fn start(order: Order, priority: i32, after: Option<&Position>) -> Option<(i64, String)> {
-    let Some(after) = after else {
-        return Some((i64::MIN, String::new()));
-    };
+fn start(order: Order, priority: i32, after: Option<&Position>) -> Option<Place> {
+    let Some(after) = after else { return Some(FRONT) };
     let (from, id) = order.stream_start(priority, after)?;
-    Some((from.millis(), id.map_or_else(String::new, |id| id.as_str().to_owned())))
+    let from = from.millis();
+    Some(id.map_or_else(|| (from, String::new()), |id| behind(from, id.as_str())))
+}
+
+/// The place directly behind a job: its id is a prefix, and no id has a character so low.
+fn behind(run_at: i64, id: &str) -> Place {
+    (run_at, format!("{id}\u{1}"))
 }
