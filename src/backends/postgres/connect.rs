@@ -31,9 +31,11 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 const NOT_REPLICATED: &str = "01000";
 
 /// The settings of every session. Without them a plan may be right for an empty table and read all
-/// of a full one, and a frozen server would hold its locks.
-const SESSION: &str = "SET jit = off; SET enable_seqscan = off; SET enable_hashjoin = off; \
-     SET enable_mergejoin = off; SET statement_timeout = '5s'; \
+/// of a full one, or lock rows in the order of the heap, in which two servers deadlock; and a frozen
+/// server would hold its locks.
+const SESSION: &str = "SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off; \
+     SET enable_nestloop = off; SET enable_mergejoin = off; \
+     SET max_parallel_workers_per_gather = 0; SET statement_timeout = '5s'; \
      SET idle_in_transaction_session_timeout = '2s'; SET lock_timeout = '2s'; \
      SET default_transaction_isolation = 'read committed'; SET synchronous_commit = on";
 
@@ -155,8 +157,8 @@ pub(super) async fn in_time<T>(
     }
 }
 
-/// The outputs of `calls`, each of which was polled for the first time in their order: statements
-/// are sent in this order, before the first answer.
+/// The outputs of `calls`. Their first polls are in this order, so that statements are sent in this
+/// order, before the first answer.
 pub(super) async fn in_order<C: Future + Send>(calls: Vec<C>) -> Vec<C::Output> {
     let mut calls: Vec<Pin<Box<MaybeDone<C>>>> =
         calls.into_iter().map(|call| Box::pin(maybe_done(call))).collect();

@@ -37,7 +37,7 @@ const MAX_REPEATS: usize = 5;
 /// How long a client waits for all answers of a group.
 const GROUP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Commits `txns`, no two of which name the same record: one answer each. `drawn` are ids that were
+/// Commits `txns`, which name no record twice: one answer each. `drawn` are ids that were
 /// drawn for new jobs, so that no other job can have them.
 pub(super) async fn commit(
     link: &Link,

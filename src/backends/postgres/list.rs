@@ -48,16 +48,28 @@ pub(super) const RUNNING: &str = "SELECT created_at, id, queue, state FROM jobs 
      WHERE state = 1 AND queue = $1 AND (created_at, id) < ($2, $3) AND created_at >= $4 \
      AND ($5::int[] IS NULL OR queue = ANY($5)) ORDER BY created_at DESC, id DESC LIMIT $6";
 
-const LIVE_JOB: &str = concat!(
+/// A live job of a type, in any queue or in one.
+const LIVE_OF_TYPE: &str = concat!(
     "SELECT ",
     super::row::job_columns!("j"),
-    " FROM jobs j WHERE ($1::int IS NULL OR j.type = $1) AND ($2::int IS NULL OR j.queue = $2) \
-     LIMIT 1"
+    " FROM jobs j WHERE j.type = $1 AND ($2::int IS NULL OR j.queue = $2) LIMIT 1"
 );
+/// A live job of a queue.
+const LIVE_OF_QUEUE: &str = concat!(
+    "(SELECT ",
+    super::row::job_columns!("j"),
+    " FROM jobs j WHERE j.queue = $1 AND j.state = 0 LIMIT 1) UNION ALL (SELECT ",
+    super::row::job_columns!("j"),
+    " FROM jobs j WHERE j.queue = $1 AND j.state = 1 LIMIT 1) LIMIT 1"
+);
+/// The first live job.
+const LIVE: &str =
+    concat!("SELECT ", super::row::job_columns!("j"), " FROM jobs j ORDER BY j.id LIMIT 1");
 
-/// The statements above, whose plans are tested. A job of any type and queue may be the first row.
+/// The statements above, whose plans are tested.
 #[cfg(test)]
-pub(super) const ALL: [&str; 4] = [LIVE_BY_TYPE, ENDED_BY_TYPE, ENDED_BY_STATE, RUNNING];
+pub(super) const ALL: [&str; 7] =
+    [LIVE_BY_TYPE, ENDED_BY_TYPE, ENDED_BY_STATE, RUNNING, LIVE_OF_TYPE, LIVE_OF_QUEUE, LIVE];
 
 /// A job's place in a list, and what decides whether it is read.
 struct Place {
@@ -210,7 +222,13 @@ impl PostgresStore {
             return Ok(None);
         }
         let (type_number, queue_number) = (type_number.flatten(), queue_number.flatten());
-        let rows = self.readers.query(LIVE_JOB, &[&type_number, &queue_number]).await?;
+        let rows = match (type_number, queue_number) {
+            (Some(job_type), queue) => {
+                self.readers.query(LIVE_OF_TYPE, &[&job_type, &queue]).await?
+            }
+            (None, Some(queue)) => self.readers.query(LIVE_OF_QUEUE, &[&queue]).await?,
+            (None, None) => self.readers.query(LIVE, &[]).await?,
+        };
         let now = self.clock.now();
         Ok(rows.first().map(|row| row::stored(row, now)))
     }

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Every write is compare and set in plain SQL: no advisory lock, no `SKIP LOCKED`, no trigger. Any
-//! number of servers may write at once, and a server that freezes or dies holds nobody. Read in this
+//! number of servers may write at once, and a server that freezes or dies holds no lock. Read in this
 //! order: `migrations/` (the tables and the purpose of each index), [`row`], [`step`],
 //! [`statements`], [`plan`], [`group`], [`look`], [`writer`], [`read`], [`due`], [`list`],
 //! [`counts`], [`partitions`], [`job_store`].

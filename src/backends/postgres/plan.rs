@@ -95,7 +95,7 @@ pub(super) fn adds_alone(txn: &[Step]) -> Option<&JobColumns> {
     is_alone.then_some(whole)
 }
 
-/// The statements of `txns`, no two of which name the same record. `drawn` are ids that no other
+/// The statements of `txns`, which name no record twice. `drawn` are ids that no other
 /// job can have.
 pub(super) fn plan<'a>(
     txns: impl IntoIterator<Item = &'a [Step]>,

@@ -35,18 +35,14 @@ pub(super) const MAX_UNREADABLE_ROWS: u32 = 1000;
 /// Most records that cannot be read before a page ends.
 const MAX_UNREADABLE_RECORDS: usize = 10_000;
 
-const LIVE: &str = concat!(
-    "SELECT ",
-    job_columns!("j"),
-    " FROM unnest($1::text[]) w(id) JOIN jobs j ON j.id = w.id"
-);
+const LIVE: &str =
+    concat!("SELECT ", job_columns!("j"), " FROM jobs j WHERE j.id = ANY($1::text[])");
 const ENDED: &str = concat!(
     "SELECT ",
     job_columns!("e"),
-    " FROM unnest($1::text[]) w(id) JOIN ended e ON e.id = w.id WHERE e.forget_at > $2"
+    " FROM ended e WHERE e.id = ANY($1::text[]) AND e.forget_at > $2"
 );
-const BODIES: &str = "SELECT b.id, b.encoding, b.bytes FROM unnest($1::text[]) w(id) \
-     JOIN bodies b ON b.id = w.id";
+const BODIES: &str = "SELECT id, encoding, bytes FROM bodies WHERE id = ANY($1::text[])";
 const RUNNING: &str = concat!(
     "SELECT ",
     job_columns!("j"),
@@ -71,7 +67,8 @@ const LEDGER: &str = "SELECT h.head, b.id, b.batch FROM (SELECT version, head FR
 const BATCHES: &str = "SELECT id, for_head FROM batches WHERE queue = $1 ORDER BY id";
 const KEYS: &str = "SELECT w.n, k.key, k.job FROM unnest($1::int[], $2::smallint[], $3::int[], \
      $4::text[]) w(n, kind, type, key) \
-     JOIN keys k ON k.kind = w.kind AND k.type = w.type AND k.key = w.key";
+     CROSS JOIN LATERAL (SELECT key, job FROM keys \
+     WHERE kind = w.kind AND type = w.type AND key = w.key OFFSET 0) k";
 const ITEMS: &str = "SELECT name, version, bytes FROM items WHERE kind = $1 AND version > 0 \
      ORDER BY name";
 const RECORDS: &str = "SELECT name, until, bytes FROM records \

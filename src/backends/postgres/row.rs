@@ -16,7 +16,7 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// The columns of which [`job`] makes a job, for a table of this name or alias.
+/// The columns from which [`job`] reads a job, for a table of this name or alias.
 macro_rules! job_columns {
     ($table:literal) => {
         concat!(

@@ -5,6 +5,10 @@
 //! `COMMIT` are sent already. Rows are written in the order of the arrays, which are sorted by the
 //! primary key, so that two groups lock in the same order.
 //!
+//! Each condition on a stored row is repeated as `= ANY` of the array. The join alone may be planned
+//! as a scan of the whole table, by statistics of a time when the table was empty; with it, every
+//! plan reads only the rows that the statement names.
+//!
 //! Plain SQL of Postgres 13: compare and set only, at READ COMMITTED. A guarded write waits for a
 //! rival that has not committed, and then compares again.
 
@@ -38,7 +42,7 @@ pub(super) const PLACEHOLDERS: &str = "INSERT INTO items (kind, name, version) \
 pub(super) const REQUIRE: &str = concat!(
     "WITH u AS (SELECT 1 FROM unnest($1::text[], $2::text[], $3::bigint[]) w(kind, name, version) \
      JOIN items i ON i.kind = w.kind AND i.name = w.name AND i.version = w.version \
-     FOR SHARE OF i)",
+     WHERE i.kind = ANY($1) AND i.name = ANY($2) FOR SHARE OF i)",
     guard!("u", "$4")
 );
 
@@ -56,7 +60,8 @@ pub(super) const SET_ITEMS: &str = concat!(
     "WITH u AS (UPDATE items i SET version = w.version, bytes = w.bytes \
      FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[], $5::bigint[]) \
      w(kind, name, version, bytes, was) \
-     WHERE i.kind = w.kind AND i.name = w.name AND i.version = w.was RETURNING 1)",
+     WHERE i.kind = w.kind AND i.name = w.name AND i.version = w.was \
+     AND i.kind = ANY($1) AND i.name = ANY($2) RETURNING 1)",
     guard!("u", "$6")
 );
 
@@ -66,7 +71,7 @@ pub(super) const ITEMS_CHANGED: &str = "UPDATE item_changes SET n = n + $1";
 /// The first ledgers. Of several writers, the one that inserts the row of version 0 may.
 pub(super) const NEW_HEADS: &str = concat!(
     "WITH w AS (SELECT * FROM unnest($1::int[], $2::bigint[], $3::bytea[]) w(queue, version, head)), \
-     m AS (INSERT INTO heads (queue, version, head) SELECT queue, 0, '' FROM w \
+     m AS (INSERT INTO heads (queue, version, head) SELECT queue, 0, ''::bytea FROM w \
      ON CONFLICT DO NOTHING RETURNING queue), \
      u AS (INSERT INTO heads (queue, version, head) \
      SELECT w.queue, w.version, w.head FROM w JOIN m USING (queue) RETURNING 1)",
@@ -77,7 +82,7 @@ pub(super) const NEW_HEADS: &str = concat!(
 pub(super) const SET_HEADS: &str = concat!(
     "WITH d AS (DELETE FROM heads h \
      USING unnest($1::int[], $2::bigint[], $3::bytea[], $4::bigint[]) w(queue, version, head, was) \
-     WHERE h.queue = w.queue AND h.version = w.was RETURNING w.queue, w.version, w.head), \
+     WHERE h.queue = w.queue AND h.version = w.was AND h.queue = ANY($1) RETURNING w.queue, w.version, w.head), \
      u AS (INSERT INTO heads (queue, version, head) SELECT queue, version, head FROM d RETURNING 1)",
     guard!("u", "$5")
 );
@@ -88,8 +93,8 @@ pub(super) const SET_LIVES: &str = concat!(
      wake_at = w.wake_at, life = w.life FROM unnest($1::text[], $2::bigint[], $3::smallint[], \
      $4::bigint[], $5::bigint[], $6::bigint[], $7::bytea[]) \
      w(id, was, state, revision, run_at, wake_at, life) \
-     JOIN jobs o ON o.id = w.id AND o.revision = w.was \
-     WHERE j.id = w.id AND j.revision = w.was \
+     JOIN jobs o ON o.id = w.id AND o.revision = w.was AND o.id = ANY($1) \
+     WHERE j.id = w.id AND j.revision = w.was AND j.id = ANY($1) \
      RETURNING j.queue, j.type, o.state AS old, j.state AS new)",
     counted!(
         "SELECT queue, type, old, -1 FROM u WHERE old <> new \
@@ -103,7 +108,7 @@ pub(super) const END_LIVES: &str = concat!(
     "WITH d AS (DELETE FROM jobs j USING unnest($1::text[], $2::bigint[], $3::smallint[], \
      $4::bigint[], $5::bigint[], $6::bigint[], $7::bytea[]) \
      w(id, was, state, revision, forget_at, wake_at, life) \
-     WHERE j.id = w.id AND j.revision = w.was \
+     WHERE j.id = w.id AND j.revision = w.was AND j.id = ANY($1) \
      RETURNING j.id, j.queue, j.type, j.state AS old, w.state AS new, j.data_kind, j.data_bytes, \
      w.revision, j.created_at, w.forget_at, w.wake_at, j.data, j.spec, w.life), \
      moved AS (INSERT INTO ended (id, queue, type, state, data_kind, data_bytes, revision, \
@@ -120,7 +125,7 @@ pub(super) const SET_ENDED: &str = concat!(
      forget_at = w.forget_at, wake_at = w.wake_at, life = w.life \
      FROM unnest($1::text[], $2::bigint[], $3::smallint[], $4::bigint[], $5::bigint[], \
      $6::bigint[], $7::bytea[]) w(id, was, state, revision, forget_at, wake_at, life) \
-     WHERE e.id = w.id AND e.revision = w.was RETURNING 1)",
+     WHERE e.id = w.id AND e.revision = w.was AND e.id = ANY($1) RETURNING 1)",
     guard!("u", "$8")
 );
 
@@ -136,8 +141,8 @@ pub(super) const SET_JOBS: &str = concat!(
      $14::bytea[], $15::bytea[], $16::bytea[], $17::bigint[]) \
      w(id, queue, type, state, critical, data_kind, priority, data_bytes, revision, run_at, \
      wake_at, created_at, partition, data, spec, life, was) \
-     JOIN jobs o ON o.id = w.id AND o.revision = w.was \
-     WHERE j.id = w.id AND j.revision = w.was \
+     JOIN jobs o ON o.id = w.id AND o.revision = w.was AND o.id = ANY($1) \
+     WHERE j.id = w.id AND j.revision = w.was AND j.id = ANY($1) \
      RETURNING o.queue AS old_queue, o.type AS old_type, o.state AS old, j.queue, j.type, \
      j.state AS new)",
     counted!(
@@ -149,7 +154,7 @@ pub(super) const SET_JOBS: &str = concat!(
 /// Deletes live jobs.
 pub(super) const DELETE_JOBS: &str = concat!(
     "WITH d AS (DELETE FROM jobs j USING unnest($1::text[], $2::bigint[]) w(id, was) \
-     WHERE j.id = w.id AND j.revision = w.was RETURNING j.queue, j.type, j.state)",
+     WHERE j.id = w.id AND j.revision = w.was AND j.id = ANY($1) RETURNING j.queue, j.type, j.state)",
     counted!("SELECT queue, type, state, -1 FROM d"),
     guard!("d", "$3")
 );
@@ -157,7 +162,7 @@ pub(super) const DELETE_JOBS: &str = concat!(
 /// Deletes ended jobs.
 pub(super) const DELETE_ENDED: &str = concat!(
     "WITH d AS (DELETE FROM ended e USING unnest($1::text[], $2::bigint[]) w(id, was) \
-     WHERE e.id = w.id AND e.revision = w.was RETURNING e.queue, e.type, e.state)",
+     WHERE e.id = w.id AND e.revision = w.was AND e.id = ANY($1) RETURNING e.queue, e.type, e.state)",
     counted!("SELECT queue, type, state, -1 FROM d"),
     guard!("d", "$3")
 );
@@ -197,14 +202,15 @@ pub(super) const ADD: &str =
 /// Fails if an ended job has one of these ids. It runs after the insertion of the new jobs: that
 /// waits for a rival that ends a job of this id, and this statement then sees what it wrote.
 pub(super) const NOT_ENDED: &str = concat!(
-    "WITH u AS (SELECT 1 FROM unnest($1::text[]) w(id) JOIN ended e ON e.id = w.id)",
+    "WITH u AS (SELECT 1 FROM unnest($1::text[]) w(id) \
+     CROSS JOIN LATERAL (SELECT FROM ended e WHERE e.id = w.id OFFSET 0) e)",
     guard!("u", "0")
 );
 
 /// Moves added jobs that have ended to the other table.
 pub(super) const MOVE_ENDED: &str = concat!(
     "WITH d AS (DELETE FROM jobs j USING unnest($1::text[], $2::bigint[], $3::bigint[]) \
-     w(id, forget_at, wake_at) WHERE j.id = w.id AND j.state > 1 \
+     w(id, forget_at, wake_at) WHERE j.id = w.id AND j.state > 1 AND j.id = ANY($1) \
      RETURNING j.*, w.forget_at, w.wake_at AS ended_wake_at), \
      moved AS (INSERT INTO ended (id, queue, type, state, data_kind, data_bytes, revision, \
      created_at, forget_at, wake_at, data, spec, life) \
@@ -221,7 +227,8 @@ pub(super) const PUT_BATCHES: &str = "INSERT INTO batches (queue, id, for_head, 
 
 /// Deletes grant batches.
 pub(super) const DELETE_BATCHES: &str = "DELETE FROM batches b \
-     USING unnest($1::int[], $2::bigint[]) w(queue, id) WHERE b.queue = w.queue AND b.id = w.id";
+     USING unnest($1::int[], $2::bigint[]) w(queue, id) WHERE b.queue = w.queue AND b.id = w.id \
+     AND b.queue = ANY($1)";
 
 /// Keys that must be free.
 pub(super) const NEW_KEYS: &str = concat!(
@@ -236,11 +243,13 @@ pub(super) const SET_KEYS: &str = concat!(
     "WITH u AS (UPDATE keys k SET job = w.job \
      FROM unnest($1::smallint[], $2::int[], $3::text[], $4::text[], $5::text[]) \
      w(kind, type, key, job, was) \
-     WHERE k.kind = w.kind AND k.type = w.type AND k.key = w.key AND k.job = w.was RETURNING 1)",
+     WHERE k.kind = w.kind AND k.type = w.type AND k.key = w.key AND k.job = w.was \
+     AND k.kind = ANY($1) AND k.type = ANY($2) AND k.key = ANY($3) \
+     AND k.job = ANY($5) RETURNING 1)",
     guard!("u", "$6")
 );
 
-/// Records, whatever stands there.
+/// Records, in place of any others.
 pub(super) const PUT_RECORDS: &str = "INSERT INTO records (kind, name, until, bytes) \
      SELECT w.kind, w.name, w.until, w.bytes \
      FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[]) w(kind, name, until, bytes) \
@@ -261,6 +270,7 @@ pub(super) const SWAP_RECORDS: &str = concat!(
      FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[], $5::bigint[], $6::bytea[]) \
      w(kind, name, until, bytes, was_until, was) \
      WHERE r.kind = w.kind AND r.name = w.name AND r.until = w.was_until AND r.bytes = w.was \
+     AND r.kind = ANY($1) AND r.name = ANY($2) \
      RETURNING 1)",
     guard!("u", "$7")
 );
@@ -268,7 +278,8 @@ pub(super) const SWAP_RECORDS: &str = concat!(
 /// Deletes records of any time, or of one.
 pub(super) const DELETE_RECORDS: &str = "DELETE FROM records r \
      USING unnest($1::text[], $2::text[], $3::bigint[]) w(kind, name, until) \
-     WHERE r.kind = w.kind AND r.name = w.name AND r.until = coalesce(w.until, r.until)";
+     WHERE r.kind = w.kind AND r.name = w.name AND r.until = coalesce(w.until, r.until) \
+     AND r.kind = ANY($1) AND r.name = ANY($2)";
 
 /// Locks what some transactions name, and reads it.
 pub(super) mod look {
@@ -276,34 +287,35 @@ pub(super) mod look {
 
     pub(in crate::postgres) const ITEMS: &str = "SELECT i.kind, i.name, i.version \
          FROM unnest($1::text[], $2::text[]) w(kind, name) \
-         JOIN items i ON i.kind = w.kind AND i.name = w.name ORDER BY 1, 2 FOR SHARE OF i";
+         JOIN items i ON i.kind = w.kind AND i.name = w.name \
+         WHERE i.kind = ANY($1) AND i.name = ANY($2) ORDER BY 1, 2 FOR SHARE OF i";
     pub(in crate::postgres) const CHANGED_ITEMS: &str = "SELECT i.kind, i.name, i.version \
          FROM unnest($1::text[], $2::text[]) w(kind, name) \
-         JOIN items i ON i.kind = w.kind AND i.name = w.name ORDER BY 1, 2 FOR NO KEY UPDATE OF i";
+         JOIN items i ON i.kind = w.kind AND i.name = w.name \
+         WHERE i.kind = ANY($1) AND i.name = ANY($2) ORDER BY 1, 2 FOR NO KEY UPDATE OF i";
     /// A queue that had a ledger before has the row of version 0 at least.
-    pub(in crate::postgres) const HEADS: &str = "SELECT h.queue, h.version \
-         FROM unnest($1::int[]) w(queue) JOIN heads h ON h.queue = w.queue \
-         ORDER BY 1, 2 FOR UPDATE OF h";
+    pub(in crate::postgres) const HEADS: &str = "SELECT queue, version FROM heads \
+         WHERE queue = ANY($1::int[]) ORDER BY 1, 2 FOR UPDATE";
     pub(in crate::postgres) const JOBS: &str = concat!(
         "SELECT ",
         job_columns!("j"),
-        ", j.revision FROM unnest($1::text[]) w(id) JOIN jobs j ON j.id = w.id \
-         ORDER BY j.id FOR UPDATE OF j"
+        ", j.revision FROM jobs j WHERE j.id = ANY($1::text[]) ORDER BY j.id FOR UPDATE"
     );
     pub(in crate::postgres) const ENDED: &str = concat!(
         "SELECT ",
         job_columns!("e"),
-        ", e.revision, e.forget_at, e.wake_at FROM unnest($1::text[]) w(id) \
-         JOIN ended e ON e.id = w.id ORDER BY e.id FOR UPDATE OF e"
+        ", e.revision, e.forget_at, e.wake_at FROM ended e WHERE e.id = ANY($1::text[]) \
+         ORDER BY e.id FOR UPDATE"
     );
     pub(in crate::postgres) const KEYS: &str = "SELECT k.kind, k.type, k.key, k.job \
          FROM unnest($1::smallint[], $2::int[], $3::text[]) w(kind, type, key) \
          JOIN keys k ON k.kind = w.kind AND k.type = w.type AND k.key = w.key \
+         WHERE k.kind = ANY($1) AND k.type = ANY($2) AND k.key = ANY($3) \
          ORDER BY 1, 2, 3 FOR NO KEY UPDATE OF k";
     pub(in crate::postgres) const RECORDS: &str = "SELECT r.kind, r.name, r.until, r.bytes \
          FROM unnest($1::text[], $2::text[]) w(kind, name) \
          JOIN records r ON r.kind = w.kind AND r.name = w.name \
-         ORDER BY 1, 2 FOR NO KEY UPDATE OF r";
+         WHERE r.kind = ANY($1) AND r.name = ANY($2) ORDER BY 1, 2 FOR NO KEY UPDATE OF r";
 }
 
 /// Every statement of a group, to be prepared when a connection opens.

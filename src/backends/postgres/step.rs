@@ -209,7 +209,7 @@ fn encoded(write: Write, names: &Known) -> Result<Step, StoreError> {
             let version = version as i64;
             let owner = item_owner(kind, &name, version);
             let bytes = bytes.map(|bytes| with_checksum(&bytes, &owner, 0));
-            // Version 0 stands for an absent item.
+            // An item of version 0 is absent.
             let version = if bytes.is_some() { version } else { 0 };
             Step::SetItem { kind, name, was: was as i64, version, bytes }
         }

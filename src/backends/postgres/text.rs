@@ -12,7 +12,7 @@ pub(super) fn stored(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.replace('\u{1}', "\u{1}\u{2}").replace('\0', "\u{1}\u{1}"))
 }
 
-/// The text of which [`stored`] made `text`.
+/// The text that [`stored`] turned into `text`.
 pub(super) fn original(text: &str) -> Cow<'_, str> {
     if !text.contains('\u{1}') {
         return Cow::Borrowed(text);

@@ -170,6 +170,7 @@ pub enum KeySource {
 
 impl KeySource {
     /// The keys; `None` if the file does not exist or is empty.
+    #[cfg_attr(not(feature = "sqlite"), allow(clippy::unnecessary_wraps, reason = "of a file"))]
     fn load(&self) -> io::Result<Option<Keys>> {
         match self {
             Self::Given(keys) => Ok(Some(keys.clone())),

@@ -36,7 +36,7 @@ fn forgotten_jobs_are_hidden_and_then_dropped() {
         };
         commit(vec![point(Expect::Absent), Write::AddJob(one.clone())]).await;
         commit(end(&one)).await;
-        let is_there = async || store.get(&[id.clone()]).await.unwrap()[0] != Ok(None);
+        let is_there = async || store.get(std::slice::from_ref(&id)).await.unwrap()[0] != Ok(None);
         assert!(is_there().await);
         // A new job of its id is refused until it is forgotten.
         let again = commit(vec![Write::AddJob(one.clone())]).await;
@@ -62,8 +62,8 @@ fn forgotten_jobs_are_hidden_and_then_dropped() {
             after = store.upkeep(after.as_deref()).await.unwrap();
         }
         assert_eq!(store.depth(None).await.unwrap().counts, []);
-        assert_eq!(store.keys(&[key.clone()]).await.unwrap(), [Ok(None)]);
-        assert_eq!(store.bodies(&[id.clone()]).await.unwrap(), [Ok(None)]);
+        assert_eq!(store.keys(std::slice::from_ref(&key)).await.unwrap(), [Ok(None)]);
+        assert_eq!(store.bodies(std::slice::from_ref(&id)).await.unwrap(), [Ok(None)]);
     });
     assert!(rows(&store, "SELECT FROM ended").is_empty());
     let left = "SELECT FROM pg_class WHERE relkind = 'r' AND relname LIKE 'ended\\_%'";
@@ -88,7 +88,7 @@ fn a_job_with_an_object_keeps_its_partition() {
             after = store.upkeep(after.as_deref()).await.unwrap();
         }
         let overdue = store.overdue(clock_now(&clock), None, 10).await.unwrap();
-        assert_eq!(overdue.jobs, [ended.clone()]);
+        assert_eq!(overdue.jobs, std::slice::from_ref(&ended));
         let remove = Write::RemoveJob { id: ended.id.clone(), was: ended.life.revision };
         let answers = store.commit(vec![vec![remove]]).await.unwrap();
         assert!(matches!(answers[0], Committed::All), "{answers:?}");
