@@ -5,14 +5,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::blob::{checked, decode, encode, with_checksum};
+use crate::blob::{checked, decode};
 use tidegate_core::{
-    job::{Body, Encoding, Job, JobId, Lifecycle, Outcome, Payload, Spec, State},
-    port::{
-        StoreError,
-        job_store::{INLINE_BYTES, StateFilter},
-    },
-    time::Timestamp,
+    job::{Body, Encoding, Job, Lifecycle, Outcome, Payload, Spec},
+    port::{StoreError, job_store::StateFilter},
 };
 
 /// The kind of data that is stored in `bodies`.
@@ -45,83 +41,6 @@ pub(crate) fn state_of(number: i64) -> Option<StateFilter> {
         StateFilter::Ended(Outcome::Dropped),
     ];
     all.into_iter().find(|state| state_number(*state) == number)
-}
-
-/// The columns that a change of a job's lifecycle writes.
-#[derive(Debug)]
-pub(crate) struct LifeColumns {
-    pub state: i64,
-    pub revision: i64,
-    pub run_at: Option<i64>,
-    pub wake_at: Option<i64>,
-    pub life: Vec<u8>,
-}
-
-impl LifeColumns {
-    pub(crate) fn of(id: &JobId, life: &Lifecycle, spec: &Spec) -> Result<Self, StoreError> {
-        Ok(Self {
-            state: state_number(StateFilter::from(&life.state)),
-            revision: life.revision.0 as i64,
-            run_at: match life.state {
-                State::Scheduled { run_at, .. } => Some(run_at.millis()),
-                _ => None,
-            },
-            wake_at: life.wake_at(spec).map(Timestamp::millis),
-            life: encode(life, id.as_str())?,
-        })
-    }
-}
-
-/// The columns of a job's data.
-#[derive(Debug)]
-pub(crate) struct DataColumns {
-    pub kind: i64,
-    pub bytes: i64,
-    /// The data or the key of its object, with a checksum.
-    pub data: Option<Vec<u8>>,
-    /// The change of the job's row in `bodies`.
-    pub body: BodyChange,
-}
-
-/// A change of a job's row in `bodies`.
-#[derive(Debug)]
-pub(crate) enum BodyChange {
-    /// The row is deleted, if it exists.
-    Deleted,
-    /// The row is unchanged.
-    Unchanged,
-    /// The row gets this data.
-    New {
-        /// The encoding of the data.
-        encoding: i64,
-        /// The data, with a checksum.
-        stored: Vec<u8>,
-    },
-}
-
-impl DataColumns {
-    pub(crate) fn of(id: &JobId, data: &Body) -> Self {
-        let bytes = data.len() as i64;
-        let here = |kind: i64, data: &[u8]| Self {
-            kind,
-            bytes,
-            data: Some(with_checksum(data, id.as_str(), kind as u8)),
-            body: BodyChange::Deleted,
-        };
-        let elsewhere = |body| Self { kind: SEPARATE, bytes, data: None, body };
-        match data {
-            Body::Inline(payload) if payload.bytes.len() > INLINE_BYTES => {
-                let encoding = encoding_number(payload.encoding);
-                let stored = with_checksum(&payload.bytes, id.as_str(), encoding as u8);
-                elsewhere(BodyChange::New { encoding, stored })
-            }
-            Body::Inline(payload) => here(encoding_number(payload.encoding), &payload.bytes),
-            Body::Separate(_) => elsewhere(BodyChange::Unchanged),
-            Body::Object { encoding, key, .. } => {
-                here(OBJECT + encoding_number(*encoding), key.as_bytes())
-            }
-        }
-    }
 }
 
 pub(crate) fn encoding_number(encoding: Encoding) -> i64 {

@@ -8,11 +8,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use tokio_postgres::types::ToSql;
 
 use super::{
-    row::{EndColumns, JobColumns},
+    row::{BodyChange, EndColumns, JobColumns, LifeColumns},
     statements as sql,
     step::{KeyColumns, RecordColumns, Step},
 };
-use crate::job_columns::{BodyChange, LifeColumns};
 use tidegate_core::{
     job::JobId,
     port::job_store::{Expect, ItemKind, RecordKind},

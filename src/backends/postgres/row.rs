@@ -6,13 +6,16 @@ use tokio_postgres::{Row, types::FromSql};
 
 use super::{names::Known, text};
 use crate::{
-    blob::encode,
-    job_columns::{DataColumns, LifeColumns, StoredColumns},
+    blob::{encode, with_checksum},
+    job_columns::{OBJECT, SEPARATE, StoredColumns, encoding_number, state_number},
     unreadable::unreadable,
 };
 use tidegate_core::{
-    job::{Job, JobId, Spec},
-    port::{StoreError, job_store::UnreadableJob},
+    job::{Body, Job, JobId, Lifecycle, Spec},
+    port::{
+        StoreError,
+        job_store::{INLINE_BYTES, StateFilter, UnreadableJob},
+    },
     time::Timestamp,
 };
 
@@ -119,5 +122,79 @@ impl JobColumns {
             end: EndColumns::of(job),
             data: DataColumns::of(&job.id, &job.data),
         })
+    }
+}
+
+/// The columns that a change of a job's lifecycle writes.
+#[derive(Debug)]
+pub(super) struct LifeColumns {
+    pub state: i64,
+    pub revision: i64,
+    pub run_at: Option<i64>,
+    pub wake_at: Option<i64>,
+    pub life: Vec<u8>,
+}
+
+impl LifeColumns {
+    pub(super) fn of(id: &JobId, life: &Lifecycle, spec: &Spec) -> Result<Self, StoreError> {
+        Ok(Self {
+            state: state_number(StateFilter::from(&life.state)),
+            revision: life.revision.0 as i64,
+            run_at: life.run_at().map(Timestamp::millis),
+            wake_at: life.wake_at(spec).map(Timestamp::millis),
+            life: encode(life, id.as_str())?,
+        })
+    }
+}
+
+/// The columns of a job's data.
+#[derive(Debug)]
+pub(super) struct DataColumns {
+    pub kind: i64,
+    pub bytes: i64,
+    /// The data or the key of its object, with a checksum.
+    pub data: Option<Vec<u8>>,
+    /// The change of the job's row in `bodies`.
+    pub body: BodyChange,
+}
+
+/// A change of a job's row in `bodies`.
+#[derive(Debug)]
+pub(super) enum BodyChange {
+    /// The row is deleted, if it exists.
+    Deleted,
+    /// The row is unchanged.
+    Unchanged,
+    /// The row gets this data.
+    New {
+        /// The encoding of the data.
+        encoding: i64,
+        /// The data, with a checksum.
+        stored: Vec<u8>,
+    },
+}
+
+impl DataColumns {
+    pub(super) fn of(id: &JobId, data: &Body) -> Self {
+        let bytes = data.len() as i64;
+        let here = |kind: i64, data: &[u8]| Self {
+            kind,
+            bytes,
+            data: Some(with_checksum(data, id.as_str(), kind as u8)),
+            body: BodyChange::Deleted,
+        };
+        let elsewhere = |body| Self { kind: SEPARATE, bytes, data: None, body };
+        match data {
+            Body::Inline(payload) if payload.bytes.len() > INLINE_BYTES => {
+                let encoding = encoding_number(payload.encoding);
+                let stored = with_checksum(&payload.bytes, id.as_str(), encoding as u8);
+                elsewhere(BodyChange::New { encoding, stored })
+            }
+            Body::Inline(payload) => here(encoding_number(payload.encoding), &payload.bytes),
+            Body::Separate(_) => elsewhere(BodyChange::Unchanged),
+            Body::Object { encoding, key, .. } => {
+                here(OBJECT + encoding_number(*encoding), key.as_bytes())
+            }
+        }
     }
 }

@@ -11,13 +11,10 @@ use super::{
     connect::Readers,
     due::{DuePlace, Stream},
     names::{Known, Names},
-    row::{EndColumns, JobColumns},
+    row::{BodyChange, EndColumns, JobColumns, LifeColumns},
     text,
 };
-use crate::{
-    blob::{encode, record_owner, with_checksum},
-    job_columns::{BodyChange, LifeColumns},
-};
+use crate::blob::{encode, record_owner, with_checksum};
 use tidegate_core::{
     job::{Job, JobId, QueueName, Revision, TypeName},
     port::{
