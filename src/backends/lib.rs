@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `sqlite` | [`sqlite`]: the job store of one machine |
 //! | `postgres` | [`postgres`]: the job store that many servers share |
+//! | `bucket` | [`bucket_log`]: the replicated log in object storage |
 //! | `aws` | `dynamodb`: the job store; `sqs`: the work queue; `aws`: targets; `objects`: S3 |
 //! | `http` | [`http`]: push delivery |
 //! | `wasm` | [`wasm`]: plugins; with `compiler`, also their compiler |
@@ -15,6 +16,8 @@ pub mod aws;
 pub mod aws_targets;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "aws"))]
 mod blob;
+#[cfg(feature = "bucket")]
+pub mod bucket_log;
 pub mod cost;
 #[cfg(feature = "aws")]
 pub mod dynamodb;

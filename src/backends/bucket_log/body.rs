@@ -1,0 +1,165 @@
+//! The bodies of objects: small records in MessagePack, and the compressed commands of a group.
+
+use std::io::{Read as _, Write as _};
+
+use bytes::Bytes;
+use flate2::{Compression, read::DeflateDecoder, write::DeflateEncoder};
+use serde::{Serialize, de::DeserializeOwned};
+use tidegate_core::{record, stored::UnknownFields};
+
+/// Most bytes of the commands of a record before compression. A larger one is refused before it is
+/// encoded, so no record in the log is too large to be read.
+pub const MAX_GROUP_BYTES: usize = 64 << 20;
+
+/// The body of a claim.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Claim {
+    /// Where the process answers requests.
+    pub address: String,
+    /// The epoch of the newest snapshot that the process knew; 0 if there was none.
+    pub snapshot: u64,
+    /// The fields that a newer release added.
+    pub unknown: UnknownFields,
+}
+
+record!(Claim { address, snapshot });
+
+/// The body of a start record.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Start {
+    /// Where the leader answers requests.
+    pub address: String,
+    /// The number of the tables of the replicated store that the records are for.
+    pub schema: u64,
+    /// The fields that a newer release added.
+    pub unknown: UnknownFields,
+}
+
+record!(Start { address, schema });
+
+/// The body of a manifest.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Manifest {
+    /// The parts, in order.
+    pub parts: Vec<Part>,
+    /// The epoch of the snapshot before this one; 0 if there was none.
+    pub previous: u64,
+    /// The fields that a newer release added.
+    pub unknown: UnknownFields,
+}
+
+record!(Manifest { parts, previous });
+
+/// A part of a snapshot.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Part {
+    /// Its SHA-256.
+    pub hash: [u8; 32],
+    /// How many bytes it has.
+    pub bytes: u64,
+    /// The fields that a newer release added.
+    pub unknown: UnknownFields,
+}
+
+record!(Part { hash, bytes });
+
+/// Why a body cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("its body cannot be read: {0}")]
+pub struct BadBody(String);
+
+/// `value` as a body.
+pub fn encode(value: &impl Serialize) -> Bytes {
+    rmp_serde::to_vec(value).expect("a body of the log has no value that cannot be encoded").into()
+}
+
+/// The value of a body.
+///
+/// # Errors
+///
+/// [`BadBody`] if it is another value.
+pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, BadBody> {
+    rmp_serde::from_slice(body).map_err(|error| BadBody(error.to_string()))
+}
+
+/// The commands of a group, compressed: each behind its length.
+pub fn pack<'a>(commands: impl IntoIterator<Item = &'a Bytes>) -> Bytes {
+    let mut packed = DeflateEncoder::new(Vec::new(), Compression::fast());
+    for command in commands {
+        let length = (command.len() as u32).to_be_bytes();
+        packed
+            .write_all(&length)
+            .and_then(|()| packed.write_all(command))
+            .expect("a vector takes every byte");
+    }
+    packed.finish().expect("a vector takes every byte").into()
+}
+
+/// The commands that [`pack`] has packed.
+///
+/// # Errors
+///
+/// [`BadBody`] if the body was not made by [`pack`], or is larger than [`MAX_GROUP_BYTES`] allows.
+pub fn unpack(body: &[u8]) -> Result<Vec<Bytes>, BadBody> {
+    let mut plain = Vec::new();
+    // A length for each command is added to their bytes.
+    let most = 2 * MAX_GROUP_BYTES as u64;
+    DeflateDecoder::new(body)
+        .take(most + 1)
+        .read_to_end(&mut plain)
+        .map_err(|error| BadBody(error.to_string()))?;
+    if plain.len() as u64 > most {
+        return Err(BadBody("it is too large".into()));
+    }
+    let mut rest = Bytes::from(plain);
+    let mut commands = Vec::new();
+    while !rest.is_empty() {
+        let Some(length) = rest.first_chunk().map(|length| u32::from_be_bytes(*length) as usize)
+        else {
+            return Err(BadBody("it ends within a length".into()));
+        };
+        if rest.len() < 4 + length {
+            return Err(BadBody("it ends within a command".into()));
+        }
+        commands.push(rest.slice(4..4 + length));
+        rest = rest.slice(4 + length..);
+    }
+    Ok(commands)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_unpacked_as_they_were_packed() {
+        for commands in [vec![], vec![vec![]], vec![b"a".to_vec(), vec![], vec![7; 100_000]]] {
+            let commands: Vec<Bytes> = commands.into_iter().map(Bytes::from).collect();
+            let packed = pack(&commands);
+            assert_eq!(unpack(&packed).unwrap(), commands);
+            assert!(packed.len() < 1000, "it is compressed");
+        }
+    }
+
+    #[test]
+    fn a_body_that_was_cut_is_refused() {
+        let packed = pack(&[Bytes::from_static(b"one"), Bytes::from_static(b"two")]);
+        for length in 0..packed.len() {
+            unpack(&packed[..length]).unwrap_err();
+        }
+        for plain in [&b"\0\0"[..], &b"\0\0\0\x05four"[..]] {
+            let mut packed = DeflateEncoder::new(Vec::new(), Compression::fast());
+            packed.write_all(plain).unwrap();
+            unpack(&packed.finish().unwrap()).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn bodies_keep_the_fields_of_later_releases() {
+        let later = rmp_serde::to_vec(&("address", 7, "a later field")).unwrap();
+        let claim: Claim = decode(&later).unwrap();
+        assert_eq!((claim.address.as_str(), claim.snapshot), ("address", 7));
+        assert_eq!(encode(&claim), later);
+        decode::<Claim>(b"").unwrap_err();
+    }
+}

@@ -1,0 +1,165 @@
+//! The bucket: what a node may ask of object storage, and the requests until they have an answer.
+//!
+//! No request overwrites, and none lists: no decision may depend on either. A [`Removable`] is the
+//! only object that can be removed.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use object_store::{
+    Error, GetOptions, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload,
+    path::Path,
+};
+use tidegate_core::port::{Clock, Entropy};
+
+use super::{
+    create::{Created, GetAnswer, PutAnswer, after_get, after_put},
+    key::Key,
+    truncate::Removable,
+};
+
+/// The first wait before a request is repeated; each further one is twice as long.
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(50);
+/// The longest wait before a request is repeated.
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
+
+/// Object storage in which an object can be created once.
+#[async_trait]
+pub trait Bucket: Send + Sync {
+    /// Writes an object unless there is one.
+    async fn create(&self, key: &Key, bytes: Bytes) -> PutAnswer;
+
+    /// Reads an object, strongly consistent.
+    async fn read(&self, key: &Key) -> GetAnswer;
+
+    /// Removes an object; whether it is known that the store did so. Removing what is absent counts.
+    async fn remove(&self, object: &Removable) -> bool;
+}
+
+/// A prefix of a bucket of an object store. The client must not repeat a request by itself: a
+/// repeated PUT whose first answer was lost would return that the object exists.
+#[derive(Debug)]
+pub struct StoreBucket {
+    store: Arc<dyn ObjectStore>,
+    prefix: Path,
+}
+
+impl StoreBucket {
+    /// The objects below `prefix`.
+    pub fn new(store: Arc<dyn ObjectStore>, prefix: Path) -> Self {
+        Self { store, prefix }
+    }
+
+    fn path(&self, key: &Key) -> Path {
+        let key = key.to_string();
+        key.split('/').fold(self.prefix.clone(), Path::join)
+    }
+}
+
+#[async_trait]
+impl Bucket for StoreBucket {
+    async fn create(&self, key: &Key, bytes: Bytes) -> PutAnswer {
+        let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+        let written = self.store.put_opts(&self.path(key), PutPayload::from(bytes), options).await;
+        match written {
+            Ok(_) => PutAnswer::Created,
+            Err(
+                Error::AlreadyExists { .. }
+                | Error::Precondition { .. }
+                | Error::NotModified { .. },
+            ) => PutAnswer::Exists,
+            Err(error) => {
+                tracing::warn!(%key, %error, "a PUT of the log has no clear answer");
+                PutAnswer::Unknown
+            }
+        }
+    }
+
+    async fn read(&self, key: &Key) -> GetAnswer {
+        let read = async {
+            self.store.get_opts(&self.path(key), GetOptions::default()).await?.bytes().await
+        };
+        match read.await {
+            Ok(bytes) => GetAnswer::Found(bytes),
+            Err(Error::NotFound { .. }) => GetAnswer::Absent,
+            Err(error) => {
+                tracing::warn!(%key, %error, "a GET of the log failed");
+                GetAnswer::Unknown
+            }
+        }
+    }
+
+    async fn remove(&self, object: &Removable) -> bool {
+        match self.store.delete(&self.path(&object.key())).await {
+            Ok(()) | Err(Error::NotFound { .. }) => true,
+            Err(error) => {
+                tracing::warn!(key = %object.key(), %error, "a DELETE of the log failed");
+                false
+            }
+        }
+    }
+}
+
+/// A bucket, and the time and chance that repeating a request needs.
+#[derive(Clone)]
+pub struct Edge {
+    /// The bucket.
+    pub bucket: Arc<dyn Bucket>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// The random numbers.
+    pub entropy: Arc<dyn Entropy>,
+}
+
+impl Edge {
+    /// Creates an object, or finds out which one is there. It ends when the slot is decided.
+    pub(super) async fn create(&self, key: &Key, bytes: &Bytes) -> Created {
+        let mut delay = MIN_RETRY_DELAY;
+        loop {
+            let put = self.bucket.create(key, bytes.clone()).await;
+            if let Some(created) = after_put(put) {
+                return created;
+            }
+            if let Some(created) = after_get(bytes, self.read(key).await) {
+                return created;
+            }
+            self.back_off(&mut delay).await;
+        }
+    }
+
+    /// Reads an object, if there is one. It ends when the store has answered.
+    pub(super) async fn read(&self, key: &Key) -> Option<Bytes> {
+        let mut delay = MIN_RETRY_DELAY;
+        loop {
+            match self.bucket.read(key).await {
+                GetAnswer::Found(bytes) => return Some(bytes),
+                GetAnswer::Absent => return None,
+                GetAnswer::Unknown => self.back_off(&mut delay).await,
+            }
+        }
+    }
+
+    /// Removes an object, and ends when the store has done so.
+    pub(super) async fn remove(&self, object: &Removable) {
+        let mut delay = MIN_RETRY_DELAY;
+        while !self.bucket.remove(object).await {
+            self.back_off(&mut delay).await;
+        }
+    }
+
+    /// Waits for `span`.
+    pub(super) async fn pause(&self, span: Duration) {
+        self.clock.sleep_until(self.clock.now() + span).await;
+    }
+
+    /// A random span from `least` up to `most`.
+    pub(super) fn span(&self, least: Duration, most: Duration) -> Duration {
+        least + most.saturating_sub(least).mul_f64(self.entropy.fraction())
+    }
+
+    async fn back_off(&self, delay: &mut Duration) {
+        self.pause(self.span(*delay / 2, *delay)).await;
+        *delay = (*delay * 2).min(MAX_RETRY_DELAY);
+    }
+}

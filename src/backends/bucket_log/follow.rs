@@ -1,0 +1,216 @@
+//! Following the log: what is there is checked, applied, and never skipped.
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+
+use super::{
+    body::{self, Claim},
+    error::LogError,
+    key::{Epoch, Key, Slot},
+    newest::Search,
+    node::Node,
+    object::{Hash, Kind, Object},
+    planted::PlantedBug,
+    replica::Replica,
+    snapshot::Snapshot,
+    tail::{Durable, NotNext, Tail},
+};
+
+/// Most slots that are read at once by a node that is behind.
+const MAX_READ_AHEAD: u64 = 32;
+/// How often in a row the local state may be discarded. More often means that the bucket itself is
+/// wrong: a race with a truncation discards it once or twice.
+const MAX_DISCARDS: u32 = 10;
+
+/// Where following the log ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Followed {
+    /// The next slot is empty.
+    ToEmptySlot,
+    /// The next object follows another one than the local state has: that state is behind a
+    /// truncation, or wrong.
+    Elsewhere,
+}
+
+/// The continuation of the log in bytes that were read from successive slots.
+#[derive(Debug, Default)]
+struct Continuation {
+    objects: Vec<Durable>,
+    /// Whether there may be more: every slot that was read had the next object.
+    may_go_on: bool,
+    is_elsewhere: bool,
+}
+
+impl<R: Replica> Node<R> {
+    /// Compares the local state with the log before anything is built on it: the object before its
+    /// tail must be the one that it has applied.
+    pub(super) async fn verify_start(&self) -> Result<(), LogError> {
+        let tail = self.replica.tail();
+        let Some(before) = self.slot_before(tail).await? else { return Ok(()) };
+        let key = Key::Slot(before);
+        let hash = match self.edge.read(&key).await {
+            Some(bytes) => {
+                let object =
+                    Object::decode(bytes).map_err(|error| LogError::object(&key, error))?;
+                (object.header.log == self.log).then(|| object.hash())
+            }
+            None => None,
+        };
+        // A slot that a truncation has emptied proves nothing, and a snapshot takes its place.
+        if hash != Some(tail.hash) {
+            tracing::warn!(%before, "the local state is not of this log, or behind a truncation");
+            self.replica.clear().await?;
+        }
+        Ok(())
+    }
+
+    async fn slot_before(&self, tail: Tail) -> Result<Option<Slot>, LogError> {
+        let Slot { epoch, seq } = tail.next;
+        if seq > 0 {
+            return Ok(Some(Slot { epoch, seq: seq - 1 }));
+        }
+        let Some(epoch) = epoch.previous() else {
+            return Ok((tail.hash != Hash::NONE).then_some(Slot::FIRST));
+        };
+        let seals = self.replica.sealed(epoch..=epoch).await?;
+        Ok(Some(Slot { epoch, seq: seals.get(&epoch).copied().unwrap_or(0) }))
+    }
+
+    /// Brings the local state to the end of the log, over a snapshot where the log is gone.
+    pub(super) async fn catch_up(&self) -> Result<(), LogError> {
+        let mut discards = 0;
+        loop {
+            let followed = self.follow().await?;
+            let here = self.replica.tail().next;
+            // A snapshot of this epoch or a later one needs a claim above it, so without one the
+            // slot has never been filled. That claim is read after the slot.
+            let newest = self.newest_epoch().await;
+            if followed == Followed::ToEmptySlot && newest <= Some(here.epoch) {
+                return Ok(());
+            }
+            let snapshot = self.newest_snapshot().await?;
+            match (followed, snapshot) {
+                (Followed::ToEmptySlot, Some(snapshot)) if snapshot.epoch >= here.epoch => {
+                    self.restore(&snapshot).await?;
+                }
+                (Followed::ToEmptySlot, _) => return Ok(()),
+                (Followed::Elsewhere, snapshot) => {
+                    discards += 1;
+                    if discards > MAX_DISCARDS {
+                        let problem = NotNext::Unchained;
+                        return Err(LogError::object(&Key::Slot(here), problem));
+                    }
+                    self.discard(snapshot).await?;
+                }
+            }
+        }
+    }
+
+    /// Replaces the local state by `snapshot`, or by the empty state.
+    pub(super) async fn discard(&self, snapshot: Option<Snapshot>) -> Result<(), LogError> {
+        self.replica.clear().await?;
+        if let Some(snapshot) = snapshot {
+            return self.restore(&snapshot).await;
+        }
+        self.edge.pause(self.settings.poll_interval / 4).await;
+        Ok(())
+    }
+
+    /// Applies what continues the log, until a slot is empty.
+    pub(super) async fn follow(&self) -> Result<Followed, LogError> {
+        let mut ahead = 1;
+        loop {
+            let tail = self.replica.tail();
+            let slots = (0..ahead).map(|add| Slot { seq: tail.next.seq + add, ..tail.next });
+            let keys: Vec<Key> = slots.map(Key::Slot).collect();
+            let found = join_all(keys.iter().map(|key| self.edge.read(key))).await;
+            let Continuation { objects, may_go_on, is_elsewhere } =
+                self.continuation(tail, found)?;
+            if !objects.is_empty() {
+                self.replica.apply(objects).await?;
+            } else if self.planted.has(PlantedBug::MissingSlotSkipped)
+                && let Some(object) = self.behind_gap(tail).await
+            {
+                self.replica.apply(vec![object]).await?;
+                continue;
+            }
+            if is_elsewhere {
+                return Ok(Followed::Elsewhere);
+            }
+            if !may_go_on {
+                return Ok(Followed::ToEmptySlot);
+            }
+            ahead = (ahead * 2).min(MAX_READ_AHEAD);
+        }
+    }
+
+    fn continuation(
+        &self,
+        mut tail: Tail,
+        found: Vec<Option<Bytes>>,
+    ) -> Result<Continuation, LogError> {
+        let mut continuation = Continuation { may_go_on: true, ..Continuation::default() };
+        for bytes in found {
+            let Some(bytes) = bytes else {
+                continuation.may_go_on = false;
+                break;
+            };
+            if self.planted.has(PlantedBug::ChainAndSnapshotUnchecked)
+                && let Ok(object) = Object::decode(bytes.clone())
+            {
+                tail.hash = object.header.previous;
+            }
+            let object = match tail.read(self.log, bytes) {
+                Ok(object) => object,
+                Err(NotNext::Unchained) => {
+                    continuation.is_elsewhere = true;
+                    break;
+                }
+                Err(error) => return Err(LogError::object(&tail.key(), error)),
+            };
+            let is_seal = object.object().header.kind == Kind::Seal;
+            tail = Tail::after(object.object());
+            continuation.objects.push(object);
+            if is_seal {
+                // What is behind a seal is not in the history. The next epoch goes on.
+                break;
+            }
+        }
+        Ok(continuation)
+    }
+
+    async fn behind_gap(&self, tail: Tail) -> Option<Durable> {
+        let next = tail.next.next();
+        let bytes = self.edge.read(&Key::Slot(next)).await?;
+        let hash = Object::decode(bytes.clone()).ok()?.header.previous;
+        let object = Tail { next, hash, ..tail }.read(self.log, bytes).ok()?;
+        (object.object().header.kind == Kind::Record).then_some(object)
+    }
+
+    /// The newest claimed epoch; none if the log is empty.
+    pub(super) async fn newest_epoch(&self) -> Option<Epoch> {
+        let applied = self.replica.tail().next.epoch.previous();
+        let known = (*self.known.lock()).max(applied);
+        let mut search = Search::from(known);
+        while let Some(epoch) = search.probe() {
+            let is_claimed = self.edge.read(&Key::Claim(epoch)).await.is_some();
+            search.note(epoch, is_claimed);
+        }
+        let found = search.found();
+        let mut known = self.known.lock();
+        *known = (*known).max(found);
+        found
+    }
+
+    /// The claim of `epoch`, which exists, and the process that made it.
+    pub(super) async fn claim(&self, epoch: Epoch) -> Result<Claim, LogError> {
+        let key = Key::Claim(epoch);
+        let wrong = |problem: String| LogError::object(&key, problem);
+        let bytes = self.edge.read(&key).await.ok_or_else(|| wrong("it is gone".into()))?;
+        let object = Object::decode(bytes).map_err(|error| wrong(error.to_string()))?;
+        if object.header.kind != Kind::Claim || object.header.log != self.log {
+            return Err(wrong(NotNext::Misplaced.to_string()));
+        }
+        body::decode(&object.body).map_err(|error| wrong(error.to_string()))
+    }
+}

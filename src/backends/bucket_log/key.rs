@@ -1,0 +1,147 @@
+//! Where an object is stored, and the order of the log.
+//!
+//! Numbers in names have a fixed width, so names sort as their numbers count, and a person can read
+//! them.
+
+use std::fmt::{self, Display, Formatter};
+
+/// The number of one leadership. Numbers have no gaps: a process claims `n + 1` only after it has
+/// read the claim of `n`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch(u64);
+
+impl Epoch {
+    /// The first epoch of a log.
+    pub const FIRST: Self = Self(1);
+
+    /// The epoch with this number; none for zero.
+    pub fn new(number: u64) -> Option<Self> {
+        (number > 0).then_some(Self(number))
+    }
+
+    /// Its number, from 1 on.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
+    /// The next epoch.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+
+    /// The epoch before it.
+    pub fn previous(self) -> Option<Self> {
+        Self::new(self.0 - 1)
+    }
+}
+
+impl Display for Epoch {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A place of the log that is filled once: with a record, or with the seal of its epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// The number in the epoch, from 0 on.
+    pub seq: u64,
+}
+
+impl Slot {
+    /// The first slot of a log.
+    pub const FIRST: Self = Self::first_of(Epoch::FIRST);
+
+    /// The first slot of `epoch`.
+    pub const fn first_of(epoch: Epoch) -> Self {
+        Self { epoch, seq: 0 }
+    }
+
+    /// The next slot of the same epoch.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self { seq: self.seq + 1, ..self }
+    }
+}
+
+impl Display for Slot {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.epoch, self.seq)
+    }
+}
+
+/// The name of an object that is created once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Key {
+    /// The identity of the log.
+    Identity,
+    /// The claim of an epoch.
+    Claim(Epoch),
+    /// A record or a seal.
+    Slot(Slot),
+    /// The manifest of the snapshot behind the seal of an epoch.
+    Manifest(Epoch),
+    /// A part of a snapshot.
+    Part {
+        /// The epoch of the snapshot.
+        epoch: Epoch,
+        /// The nonce of the process that made it, because two may try.
+        nonce: u128,
+        /// Its number, from 0 on.
+        index: u32,
+    },
+}
+
+impl Display for Key {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Identity => f.write_str("log.json"),
+            Self::Claim(epoch) => write!(f, "epoch/{:010}", epoch.0),
+            Self::Slot(slot) => write!(f, "log/{:010}/{:012}", slot.epoch.0, slot.seq),
+            Self::Manifest(epoch) => write!(f, "snap/{:010}/manifest", epoch.0),
+            Self::Part { epoch, nonce, index } => {
+                write!(f, "snap/{:010}/{nonce:032x}/{index:05}", epoch.0)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_sort_as_their_numbers_count() {
+        let slot = |epoch, seq| Slot { epoch: Epoch(epoch), seq };
+        let slots = [slot(1, 0), slot(1, 9), slot(1, 10), slot(9, 3), slot(10, 0), slot(2_000, 7)];
+        let names = slots.map(|slot| Key::Slot(slot).to_string());
+        assert!(slots.is_sorted() && names.is_sorted(), "{names:?}");
+        assert_eq!(names[2], "log/0000000001/000000000010");
+    }
+
+    #[test]
+    fn every_object_has_its_own_name() {
+        let epoch = Epoch::FIRST.next();
+        let names = [
+            Key::Identity,
+            Key::Claim(epoch),
+            Key::Slot(Slot::first_of(epoch)),
+            Key::Manifest(epoch),
+            Key::Part { epoch, nonce: 0xab, index: 3 },
+        ]
+        .map(|key| key.to_string());
+        assert_eq!(
+            names,
+            [
+                "log.json",
+                "epoch/0000000002",
+                "log/0000000002/000000000000",
+                "snap/0000000002/manifest",
+                "snap/0000000002/000000000000000000000000000000ab/00003"
+            ]
+        );
+    }
+}

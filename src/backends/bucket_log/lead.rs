@@ -1,0 +1,129 @@
+//! Becoming the leader. A start, a takeover and a roll-over are this one procedure.
+//!
+//! ```text
+//!   claim n+1 ──▶ for each epoch up to n: read to its first empty slot, seal that ──▶ start record
+//! ```
+//!
+//! A claim alone gives no right. A seal is the fence: it is in the slot that the old leader would
+//! fill next, so that leader can acknowledge nothing after it.
+
+use bytes::Bytes;
+
+use super::{
+    body::{self, Claim, Start},
+    create::Created,
+    error::LogError,
+    key::{Epoch, Key, Slot},
+    node::Node,
+    object::{Hash, Kind},
+    planted::PlantedBug,
+    replica::{Frozen, Replica},
+    tail::Tail,
+};
+use tidegate_core::time::Timestamp;
+
+/// A leadership that has begun. Its epoch is that of the replica's tail.
+pub(super) struct Leading {
+    /// The state behind the last seal, of which a snapshot is to be made.
+    pub base: Option<Box<dyn Frozen>>,
+}
+
+impl<R: Replica> Node<R> {
+    /// Tries to lead; none if another node was faster.
+    pub(super) async fn lead(&self) -> Result<Option<Leading>, LogError> {
+        self.catch_up().await?;
+        let newest = self.newest_epoch().await;
+        if self.planted.has(PlantedBug::EpochReused)
+            && let Some(epoch) = newest
+            && self.leadership.epoch().is_none()
+            && self.claim(epoch).await?.address == self.settings.address
+        {
+            return self.lead_again(epoch).await;
+        }
+        let epoch = newest.map_or(Epoch::FIRST, Epoch::next);
+        if !self.claims(epoch).await? {
+            return Ok(None);
+        }
+        while self.replica.tail().next.epoch < epoch {
+            self.seal().await?;
+        }
+        if self.replica.tail().next != Slot::first_of(epoch) {
+            return Ok(None);
+        }
+        let base = match epoch.previous() {
+            Some(_) => Some(self.replica.freeze().await?),
+            None => None,
+        };
+        let started = self.starts(Kind::Start).await?;
+        Ok(started.then_some(Leading { base }))
+    }
+
+    /// Claims `epoch`; false if another process has.
+    async fn claims(&self, epoch: Epoch) -> Result<bool, LogError> {
+        let snapshot = self.newest_snapshot().await?;
+        let claim = Claim {
+            address: self.settings.address.clone(),
+            snapshot: snapshot.map_or(0, |snapshot| snapshot.epoch.number()),
+            ..Claim::default()
+        };
+        let at = Tail { next: Slot::first_of(epoch), hash: Hash::NONE, time: Timestamp::EPOCH };
+        let object = self.object(Kind::Claim, at, body::encode(&claim));
+        let created = self.edge.create(&Key::Claim(epoch), object.bytes()).await;
+        Ok(created == Created::Own)
+    }
+
+    /// Seals the epoch of the tail, unless it is sealed already.
+    async fn seal(&self) -> Result<(), LogError> {
+        let target = self.replica.tail().next.epoch;
+        self.catch_up().await?;
+        let tail = self.replica.tail();
+        if tail.next.epoch != target {
+            return Ok(());
+        }
+        let seal = self.object(Kind::Seal, tail, Bytes::new());
+        // A record of the old leader, or another seal, may be there. Then following goes on.
+        self.edge.create(&tail.key(), seal.bytes()).await;
+        // This process may have been frozen before its PUT, and a truncation may have emptied the
+        // slot since. A snapshot precedes every truncation.
+        let snapshot = self.newest_snapshot().await?;
+        match snapshot.filter(|snapshot| snapshot.epoch >= target) {
+            Some(snapshot) if !self.planted.has(PlantedBug::ChainAndSnapshotUnchecked) => {
+                self.discard(Some(snapshot)).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Creates the start record of the epoch of the tail: the proof that no other process has sealed
+    /// it. False if one has.
+    async fn starts(&self, kind: Kind) -> Result<bool, LogError> {
+        let tail = self.replica.tail();
+        let start = Start {
+            address: self.settings.address.clone(),
+            schema: self.replica.schema(),
+            ..Start::default()
+        };
+        let object = match kind {
+            Kind::Start => self.object(kind, tail, body::encode(&start)),
+            _ => self.object(kind, tail, body::pack(&[])),
+        };
+        match self.edge.create(&tail.key(), object.bytes()).await {
+            Created::Own => {
+                self.replica.apply(vec![tail.own(object)]).await?;
+                self.leadership.set(Some(tail.next.epoch));
+                Ok(true)
+            }
+            Created::Other(_) => Ok(false),
+        }
+    }
+
+    /// Goes on in an epoch of an earlier life: a planted bug.
+    async fn lead_again(&self, epoch: Epoch) -> Result<Option<Leading>, LogError> {
+        let tail = self.replica.tail();
+        if tail.next.epoch != epoch || tail.next.seq == 0 {
+            return Ok(None);
+        }
+        let started = self.starts(Kind::Record).await?;
+        Ok(started.then_some(Leading { base: None }))
+    }
+}

@@ -1,0 +1,50 @@
+//! A replicated log in object storage: what was acknowledged is in the bucket, whatever happens to
+//! the machine and its disk.
+//!
+//! ```text
+//!   log.json                          the identity of the log
+//!   epoch/0000000007                  claim: a process wants to lead epoch 7
+//!   log/0000000007/000000000000       start record, records, and at last the seal of epoch 7
+//!   snap/0000000006/manifest          the state behind the seal of epoch 6, in parts
+//! ```
+//!
+//! Every object is created once, and claims and seals are never removed. The history is, epoch by
+//! epoch, the records before the first seal. A record has the commands of one group commit. It is
+//! evaluated only after it is durable, in the order of the log, by the same code on the leader, on a
+//! standby and during a restore. A new leader seals every lower epoch in its first empty slot, so
+//! the leader before it can acknowledge nothing more. No clock, lease or list of objects decides
+//! anything.
+//!
+//! Read in this order. Values: [`key`], [`object`], [`body`]. Decisions: [`create`] (whose is a
+//! slot), [`tail`] (what continues the log), `flight` (what is durable), `newest` (which epoch is
+//! the newest), `truncate` (what may be removed). The edges: [`bucket`], [`replica`], [`handle`].
+//! The procedures: `follow`, `lead`, `serve`, `snapshot`, and [`node`], which connects them.
+
+pub mod body;
+pub mod bucket;
+pub mod create;
+pub mod error;
+mod flight;
+mod follow;
+pub mod handle;
+mod identity;
+pub mod key;
+mod lead;
+mod newest;
+pub mod node;
+pub mod object;
+pub mod planted;
+pub mod replica;
+mod serve;
+mod snapshot;
+pub mod tail;
+mod truncate;
+
+pub use bucket::{Bucket, Edge, StoreBucket};
+pub use error::LogError;
+pub use handle::{Handle, Refused};
+pub use identity::identify;
+pub use node::{Node, Settings};
+pub use replica::{Frozen, NextPart, Parts, Replica, ReplicaError, Restored};
+pub use tail::{Durable, Tail};
+pub use truncate::Removable;

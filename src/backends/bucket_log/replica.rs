@@ -1,0 +1,96 @@
+//! The local state behind the log: a function of the records that were applied.
+//!
+//! A leader, a standby and a restore apply with the same code, in the order of the log. The state is
+//! therefore at every instant the state after some prefix of the history, and never rolled back.
+
+use std::{collections::BTreeMap, error::Error, ops::RangeInclusive, sync::Arc};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use super::{
+    key::Epoch,
+    tail::{Durable, Tail},
+};
+
+/// Why a replica could not go on. The node stops: no record is ever skipped.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the local store failed")]
+pub struct ReplicaError(#[source] Arc<dyn Error + Send + Sync>);
+
+impl ReplicaError {
+    /// Caused by `source`: an error or a message.
+    pub fn new(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self(Arc::from(source.into()))
+    }
+}
+
+/// The local state behind the log. It stores its tail together with what it applies.
+#[async_trait]
+pub trait Replica: Send + Sync {
+    /// The answer to a command.
+    type Answer: Send + 'static;
+
+    /// The number of the tables that records are applied to.
+    fn schema(&self) -> u64;
+
+    /// How far the log is applied.
+    fn tail(&self) -> Tail;
+
+    /// Applies `objects`, which continue the log at [`Self::tail`]: one list of answers per object,
+    /// one answer per command. They depend on the state and the objects alone: on no clock, random
+    /// number or environment.
+    async fn apply(&self, objects: Vec<Durable>) -> Result<Vec<Vec<Self::Answer>>, ReplicaError>;
+
+    /// The number of records of these epochs, from their seals. Each epoch is sealed and applied.
+    async fn sealed(
+        &self,
+        epochs: RangeInclusive<Epoch>,
+    ) -> Result<BTreeMap<Epoch, u64>, ReplicaError>;
+
+    /// The state as it is now, whatever is applied later.
+    async fn freeze(&self) -> Result<Box<dyn Frozen>, ReplicaError>;
+
+    /// Replaces the state by a frozen one. If a part is missing, the state is what it was.
+    async fn restore(&self, parts: &mut dyn Parts) -> Result<Restored, ReplicaError>;
+
+    /// Replaces the state by that before the first record.
+    async fn clear(&self) -> Result<(), ReplicaError>;
+}
+
+/// A frozen state, in parts that are read in order.
+#[async_trait]
+pub trait Frozen: Send {
+    /// The tail of the state.
+    fn tail(&self) -> Tail;
+
+    /// The next part; none after the last one.
+    async fn next(&mut self) -> Result<Option<Bytes>, ReplicaError>;
+}
+
+/// The parts of a snapshot, in order.
+#[async_trait]
+pub trait Parts: Send {
+    /// The next part.
+    async fn next(&mut self) -> NextPart;
+}
+
+/// A part of a snapshot.
+#[derive(Clone, Debug)]
+pub enum NextPart {
+    /// The part.
+    Part(Bytes),
+    /// The one before was the last.
+    End,
+    /// It is gone: a newer snapshot has replaced this one.
+    Gone,
+}
+
+/// Whether a state was replaced by a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restored {
+    /// It was.
+    Done,
+    /// A part was gone.
+    Gone,
+}

@@ -1,0 +1,235 @@
+//! Leading: collect what waits, encode it once, create it in its slot, and apply and answer what is
+//! durable, in order.
+//!
+//! ```text
+//!   requests ──▶ one record ──PUT──▶ decided? ──in order──▶ apply ──▶ answers
+//!                    up to `max_puts` under way
+//! ```
+//!
+//! Nothing is evaluated before it is durable, so an answer never has to be taken back.
+
+use std::{collections::VecDeque, future::poll_fn, pin::Pin, task::Poll};
+
+use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
+use tidegate_core::time::Timestamp;
+use tokio::sync::mpsc;
+
+use super::{
+    body,
+    create::Created,
+    error::LogError,
+    flight::Flight,
+    handle::{Refused, Reply, Request, take_group},
+    key::Epoch,
+    lead::Leading,
+    node::Node,
+    object::Kind,
+    planted::PlantedBug,
+    replica::Replica,
+};
+
+/// The caller of some commands of a record.
+struct Waiter<A> {
+    commands: usize,
+    reply: Reply<A>,
+}
+
+/// What a leader waits for.
+enum Happened<A> {
+    /// A request arrived.
+    Arrived(Request<A>),
+    /// Every handle is gone.
+    Closed,
+    /// The PUT of the slot with this number was decided.
+    Decided(u64, Created),
+    /// The next PUT may start.
+    MayStart,
+    /// A snapshot was made, or not.
+    Made(Result<(), LogError>),
+}
+
+/// What a leader has under way.
+struct Work<'n, A> {
+    waiting: VecDeque<Request<A>>,
+    flight: Flight<Vec<Waiter<A>>>,
+    puts: FuturesUnordered<BoxFuture<'n, (u64, Created)>>,
+    snapshots: FuturesUnordered<BoxFuture<'n, Result<(), LogError>>>,
+    /// When the next PUT may start.
+    next_at: Timestamp,
+    timer: Option<BoxFuture<'n, ()>>,
+    /// The bytes of records in this epoch.
+    bytes: u64,
+    is_closed: bool,
+}
+
+impl<A> Work<'_, A> {
+    async fn next(&mut self, requests: &mut mpsc::Receiver<Request<A>>) -> Happened<A> {
+        poll_fn(|context| {
+            if let Poll::Ready(Some((seq, created))) = self.puts.poll_next_unpin(context) {
+                return Poll::Ready(Happened::Decided(seq, created));
+            }
+            if let Poll::Ready(Some(made)) = self.snapshots.poll_next_unpin(context) {
+                return Poll::Ready(Happened::Made(made));
+            }
+            if let Some(timer) = &mut self.timer
+                && Pin::new(timer).poll(context).is_ready()
+            {
+                self.timer = None;
+                return Poll::Ready(Happened::MayStart);
+            }
+            if self.is_closed {
+                return Poll::Pending;
+            }
+            requests
+                .poll_recv(context)
+                .map(|arrived| arrived.map_or(Happened::Closed, Happened::Arrived))
+        })
+        .await
+    }
+}
+
+impl<R: Replica> Node<R> {
+    /// Leads until another node does.
+    pub(super) async fn serve(
+        &self,
+        leading: Leading,
+        requests: &mut mpsc::Receiver<Request<R::Answer>>,
+    ) -> Result<(), LogError> {
+        let mut work = Work {
+            waiting: VecDeque::new(),
+            flight: Flight::behind(self.replica.tail()),
+            puts: FuturesUnordered::new(),
+            snapshots: FuturesUnordered::new(),
+            next_at: self.edge.clock.now(),
+            timer: None,
+            bytes: 0,
+            is_closed: false,
+        };
+        self.begin_snapshot(&mut work, leading);
+        loop {
+            if self.must_roll_over(&work) {
+                if work.flight.is_empty() || self.planted.has(PlantedBug::RolloverInFlight) {
+                    let Some(leading) = self.lead().await? else {
+                        return self.fenced(work).await;
+                    };
+                    let old =
+                        std::mem::replace(&mut work.flight, Flight::behind(self.replica.tail()));
+                    answer_lost(old, Refused::NotLeader);
+                    work.puts.clear();
+                    work.bytes = 0;
+                    self.begin_snapshot(&mut work, leading);
+                }
+            } else {
+                self.start_puts(&mut work);
+            }
+            match work.next(requests).await {
+                Happened::Arrived(request) => work.waiting.push_back(request),
+                Happened::MayStart | Happened::Made(Ok(())) => {}
+                Happened::Closed => work.is_closed = true,
+                Happened::Decided(seq, created) => {
+                    work.flight.decide(seq, &created);
+                    self.apply_durable(&mut work.flight).await?;
+                    if work.flight.is_fenced() {
+                        return self.fenced(work).await;
+                    }
+                }
+                Happened::Made(Err(error)) => {
+                    tracing::error!(%error, "a snapshot of the log could not be made");
+                }
+            }
+        }
+    }
+
+    fn begin_snapshot<'n>(&'n self, work: &mut Work<'n, R::Answer>, leading: Leading) {
+        // A newer snapshot takes the place of one that is still being made.
+        if let Some(base) = leading.base {
+            work.snapshots.clear();
+            work.snapshots.push(Box::pin(self.snapshot(base)));
+        }
+    }
+
+    fn must_roll_over(&self, work: &Work<'_, R::Answer>) -> bool {
+        work.flight.tail().next.seq >= self.settings.rollover_records
+            || work.bytes >= self.settings.rollover_bytes
+    }
+
+    /// Starts the PUTs that may start now.
+    fn start_puts<'n>(&'n self, work: &mut Work<'n, R::Answer>) {
+        while !work.waiting.is_empty() && work.flight.len() < self.settings.max_puts {
+            let now = self.edge.clock.now();
+            // A clock that went back must not stop the log.
+            let wait = work.next_at.since(now).min(self.settings.log_interval);
+            if !wait.is_zero() {
+                let clock = &self.edge.clock;
+                work.timer.get_or_insert_with(|| clock.sleep_until(now + wait));
+                return;
+            }
+            work.next_at = now + self.settings.log_interval;
+            let group = take_group(&mut work.waiting);
+            let body = body::pack(group.iter().flat_map(|request| &request.commands));
+            let tail = work.flight.tail();
+            let object = self.object(Kind::Record, tail, body);
+            let (key, bytes) = (tail.key(), object.bytes().clone());
+            work.bytes += bytes.len() as u64;
+            let waiters = group
+                .into_iter()
+                .map(|Request { commands, reply }| Waiter { commands: commands.len(), reply });
+            work.flight.push(object, waiters.collect());
+            work.puts.push(Box::pin(async move {
+                (tail.next.seq, self.edge.create(&key, &bytes).await)
+            }));
+            if self.must_roll_over(work) {
+                return;
+            }
+        }
+    }
+
+    /// Applies the records that have become durable, and answers their callers.
+    async fn apply_durable(
+        &self,
+        flight: &mut Flight<Vec<Waiter<R::Answer>>>,
+    ) -> Result<(), LogError> {
+        let (objects, waiters): (Vec<_>, Vec<_>) =
+            flight.take_durable(self.planted).into_iter().unzip();
+        if objects.is_empty() {
+            return Ok(());
+        }
+        let answers = self.replica.apply(objects).await?;
+        for (waiters, answers) in waiters.into_iter().zip(answers) {
+            let mut answers = answers.into_iter();
+            for Waiter { commands, reply } in waiters {
+                // The caller may have stopped waiting. Its commands are executed in any case.
+                let _ = reply.send(Ok(answers.by_ref().take(commands).collect()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a leadership: first it stops serving, and then it answers what it cannot execute.
+    async fn fenced(&self, work: Work<'_, R::Answer>) -> Result<(), LogError> {
+        let Work { waiting, flight, .. } = work;
+        let epoch = flight.epoch();
+        self.leadership.set(None);
+        waiting.into_iter().for_each(Request::refuse);
+        let refused = match self.is_truncated(epoch).await {
+            Ok(false) => Refused::NotLeader,
+            Ok(true) | Err(_) => Refused::OutcomeUnknown,
+        };
+        answer_lost(flight, refused);
+        Ok(())
+    }
+
+    /// Whether slots of `epoch` may have been emptied. Then one's own record may have been in a slot
+    /// that now has another object.
+    async fn is_truncated(&self, epoch: Epoch) -> Result<bool, LogError> {
+        let snapshot = self.newest_snapshot().await?;
+        Ok(snapshot.is_some_and(|snapshot| snapshot.epoch >= epoch))
+    }
+}
+
+/// Answers the callers of records that this leader will not apply.
+fn answer_lost<A>(flight: Flight<Vec<Waiter<A>>>, refused: Refused) {
+    for Waiter { reply, .. } in flight.into_lost().into_iter().flatten() {
+        let _ = reply.send(Err(refused));
+    }
+}

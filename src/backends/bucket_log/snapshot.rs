@@ -1,0 +1,155 @@
+//! Snapshots: a state behind a seal, in parts, and the manifest that makes it one.
+//!
+//! The manifest is created last, after every part was read back. So a manifest that exists has its
+//! parts, until a newer one replaces it.
+
+use async_trait::async_trait;
+
+use super::{
+    body::{self, Manifest, Part},
+    bucket::Edge,
+    create::Created,
+    error::LogError,
+    key::{Epoch, Key, Slot},
+    node::Node,
+    object::{Hash, Kind, Object},
+    replica::{Frozen, NextPart, Parts, Replica},
+    tail::{NotNext, Tail},
+    truncate::Removable,
+};
+
+/// A snapshot that exists, or did when its manifest was read.
+#[derive(Clone, Debug)]
+pub(super) struct Snapshot {
+    /// The epoch at whose seal it was made.
+    pub epoch: Epoch,
+    /// The nonce of the process that made it.
+    pub nonce: u128,
+    /// The list of its parts.
+    pub manifest: Manifest,
+}
+
+impl Snapshot {
+    /// The key of a part.
+    pub(super) fn part(&self, index: usize) -> Key {
+        Key::Part { epoch: self.epoch, nonce: self.nonce, index: index as u32 }
+    }
+
+    /// The epoch of the snapshot before it.
+    pub(super) fn previous(&self) -> Option<Epoch> {
+        Epoch::new(self.manifest.previous)
+    }
+}
+
+impl<R: Replica> Node<R> {
+    /// The newest snapshot; none if there has never been one.
+    pub(super) async fn newest_snapshot(&self) -> Result<Option<Snapshot>, LogError> {
+        loop {
+            let Some(newest) = self.newest_epoch().await else { return Ok(None) };
+            let known = self.claim(newest).await?.snapshot;
+            let mut epoch = Some(newest);
+            while let Some(probed) = epoch.filter(|epoch| epoch.number() >= known) {
+                if let Some(snapshot) = self.snapshot_of(probed).await? {
+                    return Ok(Some(snapshot));
+                }
+                epoch = probed.previous();
+            }
+            if known == 0 {
+                return Ok(None);
+            }
+            // The known one was replaced between two probes. There is a newer one.
+        }
+    }
+
+    /// The snapshot of `epoch`, if there is one.
+    pub(super) async fn snapshot_of(&self, epoch: Epoch) -> Result<Option<Snapshot>, LogError> {
+        let key = Key::Manifest(epoch);
+        let Some(bytes) = self.edge.read(&key).await else { return Ok(None) };
+        let object = Object::decode(bytes).map_err(|error| LogError::object(&key, error))?;
+        let header = &object.header;
+        if header.kind != Kind::Manifest || header.log != self.log || header.slot.epoch != epoch {
+            return Err(LogError::object(&key, NotNext::Misplaced));
+        }
+        let manifest = body::decode(&object.body).map_err(|error| LogError::object(&key, error))?;
+        Ok(Some(Snapshot { epoch, nonce: header.nonce, manifest }))
+    }
+
+    /// Replaces the local state by `snapshot`. If a part is gone, a newer snapshot has replaced this
+    /// one: the state is what it was, and the caller looks again.
+    pub(super) async fn restore(&self, snapshot: &Snapshot) -> Result<(), LogError> {
+        let mut parts =
+            Download { edge: &self.edge, snapshot, index: 0, is_gone: false, problem: None };
+        let restored = self.replica.restore(&mut parts).await;
+        if let Some((key, problem)) = parts.problem {
+            return Err(LogError::object(&key, problem));
+        }
+        restored?;
+        if parts.is_gone {
+            self.edge.pause(self.settings.poll_interval / 4).await;
+        }
+        Ok(())
+    }
+
+    /// Makes a snapshot of `base`, the state behind a seal, and removes what it replaces.
+    pub(super) async fn snapshot(&self, mut base: Box<dyn Frozen>) -> Result<(), LogError> {
+        let Tail { next, hash, time } = base.tail();
+        let Some(epoch) = next.epoch.previous() else { return Ok(()) };
+        let previous = self.newest_snapshot().await?.map_or(0, |newest| newest.epoch.number());
+        let manifest = Manifest { previous, ..Manifest::default() };
+        let mut snapshot = Snapshot { epoch, nonce: self.nonce, manifest };
+        while let Some(bytes) = base.next().await? {
+            let key = snapshot.part(snapshot.manifest.parts.len());
+            let hash = Hash::of(&bytes).0;
+            let part = Part { hash, bytes: bytes.len() as u64, ..Part::default() };
+            snapshot.manifest.parts.push(part);
+            let created = self.edge.create(&key, &bytes).await;
+            let stored = self.edge.read(&key).await;
+            if created != Created::Own || stored.is_none_or(|stored| Hash::of(&stored).0 != hash) {
+                return Err(LogError::object(&key, "it is not what was written"));
+            }
+        }
+        let at = Tail { next: Slot::first_of(epoch), hash, time };
+        let object = self.object(Kind::Manifest, at, body::encode(&snapshot.manifest));
+        match self.edge.create(&Key::Manifest(epoch), object.bytes()).await {
+            Created::Own => self.truncate(snapshot).await,
+            // Another process has made a snapshot of the same state.
+            Created::Other(_) => {
+                for index in 0..snapshot.manifest.parts.len() {
+                    self.edge.remove(&Removable::part(&snapshot, index)).await;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Reads the parts of a snapshot in order, and compares them with the manifest.
+struct Download<'a> {
+    edge: &'a Edge,
+    snapshot: &'a Snapshot,
+    index: usize,
+    is_gone: bool,
+    problem: Option<(Key, &'static str)>,
+}
+
+#[async_trait]
+impl Parts for Download<'_> {
+    async fn next(&mut self) -> NextPart {
+        let Some(part) = self.snapshot.manifest.parts.get(self.index) else {
+            return NextPart::End;
+        };
+        let key = self.snapshot.part(self.index);
+        self.index += 1;
+        match self.edge.read(&key).await {
+            Some(bytes) if Hash::of(&bytes).0 == part.hash => NextPart::Part(bytes),
+            Some(_) => {
+                self.problem = Some((key, "its hash is not the one of the manifest"));
+                NextPart::Gone
+            }
+            None => {
+                self.is_gone = true;
+                NextPart::Gone
+            }
+        }
+    }
+}

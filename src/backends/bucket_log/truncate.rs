@@ -1,0 +1,160 @@
+//! Truncation: which objects a newer snapshot has replaced, and no others.
+//!
+//! Claims and seals are never removed. A seal is the fence of its epoch: without it, a leader that
+//! has been frozen since then could fill the slot, and acknowledge.
+
+use std::{collections::BTreeMap, ops::RangeInclusive};
+
+use super::{
+    error::LogError,
+    key::{Epoch, Key, Slot},
+    node::Node,
+    replica::Replica,
+    snapshot::Snapshot,
+};
+
+/// An object that may be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Removable(Key);
+
+impl Removable {
+    /// Its key.
+    pub fn key(&self) -> Key {
+        self.0
+    }
+
+    /// The records of the sealed epochs up to that of a snapshot that exists, oldest first. `sealed`
+    /// has the number of records of each epoch: the next slot has its seal.
+    fn records(
+        snapshot: &Snapshot,
+        sealed: &BTreeMap<Epoch, u64>,
+    ) -> impl Iterator<Item = Self> + use<> {
+        let replaced: Vec<_> = sealed.range(..=snapshot.epoch).map(|(e, n)| (*e, *n)).collect();
+        replaced.into_iter().flat_map(|(epoch, records)| {
+            (0..records).map(move |seq| Self(Key::Slot(Slot { epoch, seq })))
+        })
+    }
+
+    /// The manifest of a replaced snapshot.
+    fn manifest(replaced: &Snapshot) -> Self {
+        Self(Key::Manifest(replaced.epoch))
+    }
+
+    /// A part of a snapshot without a manifest.
+    pub(super) fn part(snapshot: &Snapshot, index: usize) -> Self {
+        Self(snapshot.part(index))
+    }
+}
+
+/// What a new snapshot replaces.
+#[derive(Debug)]
+struct Replaced {
+    /// The oldest snapshot that is kept.
+    oldest_kept: Snapshot,
+    /// The epochs whose records may still be there, and are no longer needed.
+    epochs: RangeInclusive<Epoch>,
+    /// The snapshots that are no longer needed, oldest first.
+    snapshots: Vec<Snapshot>,
+}
+
+impl Replaced {
+    /// What can go if `chain` are the snapshots, newest first, each the one before the last, and
+    /// `kept` of them are kept.
+    fn by(mut chain: Vec<Snapshot>, kept: usize) -> Option<Self> {
+        // When a manifest was removed, the records up to its epoch had gone before.
+        let first = chain.last()?.previous().map_or(Epoch::FIRST, Epoch::next);
+        let mut snapshots = chain.split_off(kept.max(1).min(chain.len()));
+        snapshots.reverse();
+        let oldest_kept = chain.pop().filter(|_| chain.len() + 1 >= kept)?;
+        let epochs = first..=oldest_kept.epoch;
+        Some(Self { oldest_kept, epochs, snapshots })
+    }
+}
+
+impl<R: Replica> Node<R> {
+    /// Removes what `newest`, a snapshot that exists, and the kept ones before it replace.
+    pub(super) async fn truncate(&self, newest: Snapshot) -> Result<(), LogError> {
+        let mut chain = vec![newest];
+        while let Some(previous) = chain.last().and_then(Snapshot::previous)
+            && let Some(snapshot) = self.snapshot_of(previous).await?
+        {
+            chain.push(snapshot);
+        }
+        let Some(replaced) = Replaced::by(chain, self.settings.kept_snapshots) else {
+            return Ok(());
+        };
+        let epochs = replaced.epochs.end().number() + 1 - replaced.epochs.start().number();
+        let sealed = self.replica.sealed(replaced.epochs).await?;
+        if sealed.len() as u64 != epochs {
+            // The local state was discarded meanwhile. A later truncation removes these objects.
+            return Ok(());
+        }
+        for record in Removable::records(&replaced.oldest_kept, &sealed) {
+            self.edge.remove(&record).await;
+        }
+        for snapshot in replaced.snapshots {
+            // Each is gone before the next one: a reader that meets a manifest meets the newest.
+            let manifest = Removable::manifest(&snapshot);
+            while self.edge.read(&manifest.key()).await.is_some() {
+                self.edge.remove(&manifest).await;
+            }
+            for index in 0..snapshot.manifest.parts.len() {
+                self.edge.remove(&Removable::part(&snapshot, index)).await;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::bucket_log::body::Manifest;
+
+    fn epoch(number: u64) -> Epoch {
+        Epoch::new(number).unwrap()
+    }
+
+    fn snapshot(number: u64, previous: u64) -> Snapshot {
+        let manifest = Manifest { previous, ..Manifest::default() };
+        Snapshot { epoch: epoch(number), nonce: 1, manifest }
+    }
+
+    #[test]
+    fn the_kept_snapshots_and_the_log_behind_them_stay() {
+        let chain = || vec![snapshot(9, 7), snapshot(7, 4), snapshot(4, 2)];
+        for (kept, oldest, replaced) in
+            [(1, Some(9), &[4, 7][..]), (2, Some(7), &[4]), (3, Some(4), &[]), (4, None, &[])]
+        {
+            let found = Replaced::by(chain(), kept);
+            assert_eq!(found.as_ref().map(|found| found.oldest_kept.epoch.number()), oldest);
+            let Some(found) = found else { continue };
+            assert_eq!(found.epochs, epoch(3)..=found.oldest_kept.epoch);
+            let gone: Vec<u64> = found.snapshots.iter().map(|one| one.epoch.number()).collect();
+            assert_eq!(gone, replaced, "oldest first");
+        }
+        assert!(Replaced::by(Vec::new(), 1).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn only_records_of_replaced_epochs_are_removable(
+            sealed in prop::collection::btree_map(1..9u64, 0..5u64, 0..8),
+            at in 1..9u64,
+        ) {
+            let sealed: BTreeMap<Epoch, u64> =
+                sealed.into_iter().map(|(number, records)| (epoch(number), records)).collect();
+            let standing = snapshot(at, 0);
+            let removable: Vec<Removable> = Removable::records(&standing, &sealed).collect();
+            for record in &removable {
+                let Key::Slot(slot) = record.key() else { panic!("{record:?} is no record") };
+                prop_assert!(slot.epoch <= standing.epoch);
+                prop_assert!(slot.seq < sealed[&slot.epoch], "the seal is kept");
+            }
+            let records: u64 = sealed.range(..=standing.epoch).map(|(_, records)| records).sum();
+            prop_assert_eq!(removable.len() as u64, records);
+        }
+    }
+}
