@@ -38,6 +38,8 @@ pub mod replica;
 mod serve;
 mod snapshot;
 pub mod tail;
+#[cfg(test)]
+mod tests;
 mod truncate;
 
 pub use bucket::{Bucket, Edge, StoreBucket};

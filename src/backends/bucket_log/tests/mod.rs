@@ -1,0 +1,85 @@
+//! The real code of the log in a simulated world: three nodes, clients, and a network that loses,
+//! delays and repeats requests. The invariants are checked over everything that a run did.
+//!
+//! The seed determines a run, and a failure prints it. `TIDEGATE_SEEDS=500` runs more seeds, and
+//! `TIDEGATE_SEED=17` only that one. At least 500 should run for a change of the protocol.
+//!
+//! | fault | where it is drawn |
+//! |---|---|
+//! | a request or its answer is lost, late by minutes, repeated, or refused | [`network`] |
+//! | a node is frozen for up to 90 seconds, at any request or before it seals | [`world`], [`network`] |
+//! | a node is killed, with or without its disk; the disk lags behind | [`world`], [`kv`] |
+//! | a clock jumps by an hour | [`world`] |
+//!
+//! Read [`world`] for the nodes and clients, [`network`] for the bucket, [`oracle`] for the
+//! invariants, and [`bugs`] for the faults that the simulation must find.
+
+mod bugs;
+mod executor;
+mod kv;
+mod network;
+mod oracle;
+mod world;
+
+use bugs::Bug;
+use world::{Summary, World};
+
+/// Seeds that are searched for a planted bug.
+const SEEDS_OF_A_BUG: u64 = 40;
+
+/// The seeds to run: as many as the environment says, or `usual` ones.
+#[allow(clippy::disallowed_methods, reason = "the caller decides how many seeds to run")]
+fn seeds(usual: u64) -> std::ops::Range<u64> {
+    let number = |variable| std::env::var(variable).ok().and_then(|text| text.parse::<u64>().ok());
+    match number("TIDEGATE_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("TIDEGATE_SEEDS").unwrap_or(usual),
+    }
+}
+
+/// Runs a world: what it reached, or the invariant that broke.
+fn run(seed: u64, bug: Option<Bug>) -> Result<Summary, String> {
+    std::panic::catch_unwind(|| World::run(seed, bug))
+        .unwrap_or_else(|_| Err("it panicked, see above".into()))
+}
+
+#[test]
+fn the_log_keeps_its_invariants_whatever_goes_wrong() {
+    let (mut total, mut broken) = (Summary::default(), Vec::new());
+    for seed in seeds(12) {
+        match run(seed, None) {
+            Ok(summary) => {
+                total.acknowledged += summary.acknowledged;
+                total.epochs += summary.epochs;
+                total.objects += summary.objects;
+                total.refilled += summary.refilled;
+                total.faults += summary.faults;
+                total.reads += summary.reads;
+            }
+            Err(problem) => broken.push(format!("seed {seed}: {problem}")),
+        }
+    }
+    println!("{total:?}");
+    assert!(broken.is_empty(), "{broken:#?}");
+    assert!(total.acknowledged > 0 && total.refilled > 0, "{total:?}");
+}
+
+#[test]
+fn a_seed_fixes_the_whole_run_of_the_log() {
+    assert_eq!(run(3, None), run(3, None));
+}
+
+/// A simulation is useful only if it finds bugs: each of these must be found.
+#[test]
+fn planted_bugs_of_the_log_are_found() {
+    let mut missed = Vec::new();
+    for (bug, first) in Bug::ALL {
+        let found = (first..first + seeds(SEEDS_OF_A_BUG).end)
+            .find_map(|seed| run(seed, Some(bug)).err().map(|problem| (seed, problem)));
+        match found {
+            Some((seed, problem)) => println!("{bug:?}: seed {seed}, {problem}"),
+            None => missed.push(bug),
+        }
+    }
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}

@@ -1,0 +1,246 @@
+//! The invariants of the log, checked over everything that a run did.
+//!
+//! | | |
+//! |---|---|
+//! | B1 | a slot never has two records (checked by the bucket itself) |
+//! | B2 | what any node applied is part of one history |
+//! | B3 | every acknowledged write is in it, with the acknowledged outcome |
+//! | B4 | what was answered "not executed" is not in it |
+//! | B5 | no effect without its record in it |
+//! | B6 | a consistent read sees all that was acknowledged before it; any read sees a past state |
+//! | B7 | an empty machine restores the whole history from what is left in the bucket |
+//! | B8 | when faults end, every client finishes |
+//! | B9 | two nodes at one position have the same state |
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::poll_fn,
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+};
+
+use async_trait::async_trait;
+
+use super::{
+    kv::{Command, KvReplica, State, Version},
+    network::Direct,
+    world::{RunEntropy, World, settings},
+};
+use crate::bucket_log::{
+    Edge, Node, Tail,
+    key::{Key, Slot},
+    object::{Hash, Kind, Object},
+    planted::Planted,
+};
+use tidegate_core::{port::Clock, time::Timestamp};
+
+/// Most steps of a restore from the bucket.
+const MAX_RESTORE_STEPS: u32 = 20_000;
+
+/// An acknowledged write.
+#[derive(Debug)]
+struct Acknowledged {
+    command: Command,
+    made: bool,
+    at: i64,
+    node: usize,
+}
+
+/// A read.
+#[derive(Debug)]
+pub struct Read {
+    pub key: u8,
+    pub version: Version,
+    pub began: i64,
+    pub is_consistent: bool,
+}
+
+/// What happened in a run.
+#[derive(Debug, Default)]
+pub struct Oracle {
+    acknowledged: BTreeMap<u64, Acknowledged>,
+    pub refused: Vec<u64>,
+    pub effects: Vec<u64>,
+    pub reads: Vec<Read>,
+    applied: Vec<(usize, Slot, Hash)>,
+}
+
+/// The history: the records before the first seal of each epoch.
+struct History {
+    hashes: BTreeMap<Slot, Hash>,
+    outcomes: BTreeMap<u64, bool>,
+    versions: BTreeSet<(u8, Version)>,
+    end: State,
+}
+
+impl History {
+    fn of(world: &World) -> Result<Self, String> {
+        let objects = world.objects.lock();
+        let mut history = Self {
+            hashes: BTreeMap::new(),
+            outcomes: BTreeMap::new(),
+            versions: BTreeSet::new(),
+            end: State::default(),
+        };
+        while let Some(bytes) = objects.first.get(&Key::Slot(history.end.tail.next)) {
+            let slot = history.end.tail.next;
+            let object = Object::decode(bytes.clone()).map_err(|error| error.to_string())?;
+            if object.header.kind == Kind::Record {
+                history.hashes.insert(slot, object.hash());
+            }
+            for (command, made) in history.end.apply(&object) {
+                history.outcomes.insert(command.attempt, made);
+            }
+            history.versions.extend(history.end.values.iter().map(|(key, value)| (*key, *value)));
+        }
+        Ok(history)
+    }
+}
+
+impl Oracle {
+    pub fn note_applied(&mut self, node: usize, object: &Object) {
+        if object.header.kind == Kind::Record {
+            self.applied.push((node, object.header.slot, object.hash()));
+        }
+    }
+
+    pub fn note_acknowledged(&mut self, node: usize, command: Command, made: bool, at: i64) {
+        let acknowledged = Acknowledged { command, made, at, node };
+        self.acknowledged.entry(command.attempt).or_insert(acknowledged);
+        if made {
+            self.effects.push(command.attempt);
+        }
+    }
+
+    /// How many writes were acknowledged.
+    pub fn acknowledged(&self) -> usize {
+        self.acknowledged.len()
+    }
+
+    fn check(&self, history: &History) -> Result<(), String> {
+        for (node, slot, hash) in &self.applied {
+            if history.hashes.get(slot) != Some(hash) {
+                return Err(format!("B2: node {node} applied {slot}, not of the history"));
+            }
+        }
+        for (attempt, acknowledged) in &self.acknowledged {
+            let Acknowledged { command, made, node, .. } = acknowledged;
+            match history.outcomes.get(attempt) {
+                None => return Err(format!("B3: node {node} acknowledged and lost {command:?}")),
+                Some(outcome) if outcome != made => {
+                    return Err(format!("B3: node {node} answered {made} for {command:?}"));
+                }
+                Some(_) => {}
+            }
+        }
+        if let Some(attempt) = self.refused.iter().find(|one| history.outcomes.contains_key(one)) {
+            return Err(format!("B4: attempt {attempt} was refused and executed"));
+        }
+        let made = |attempt: &u64| history.outcomes.get(attempt) == Some(&true);
+        if let Some(attempt) = self.effects.iter().find(|one| !made(one)) {
+            return Err(format!("B5: attempt {attempt} had an effect and no record"));
+        }
+        self.check_reads(history)
+    }
+
+    fn check_reads(&self, history: &History) -> Result<(), String> {
+        let written: BTreeMap<u64, (u8, u64)> = history
+            .versions
+            .iter()
+            .map(|(key, (version, write))| (*write, (*key, *version)))
+            .collect();
+        let mut acknowledged: BTreeMap<u8, Vec<(i64, u64)>> = BTreeMap::new();
+        for Acknowledged { command, made, at, .. } in self.acknowledged.values() {
+            if let Some((key, version)) = written.get(&command.write).filter(|_| *made) {
+                acknowledged.entry(*key).or_default().push((*at, *version));
+            }
+        }
+        for read in &self.reads {
+            let Read { key, version, began, is_consistent } = read;
+            if version.0 > 0 && !history.versions.contains(&(*key, *version)) {
+                return Err(format!("B6: {read:?} saw a state that never was"));
+            }
+            let before = acknowledged.get(key).into_iter().flatten();
+            let newest = before.filter(|(at, _)| at < began).map(|(_, version)| *version).max();
+            if *is_consistent && newest > Some(version.0) {
+                return Err(format!("B6: {read:?} did not see {newest:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Checks every invariant at the end of a run.
+pub fn check(world: &Arc<World>) -> Result<(), String> {
+    if let Some(broken) = world.objects.lock().broken.clone() {
+        return Err(broken);
+    }
+    let history = History::of(world)?;
+    world.oracle.lock().check(&history)?;
+    let left = world.clients_left();
+    if left > 0 {
+        return Err(format!("B8: {left} writes of clients are left"));
+    }
+    let restored = restored(world)?;
+    if restored != history.end {
+        let (found, end) = (restored.tail.next, history.end.tail.next);
+        return Err(format!("B7: a restore reached {found} of {end}"));
+    }
+    let mut states: BTreeMap<Slot, State> = BTreeMap::new();
+    for state in world.states() {
+        let first = states.entry(state.tail.next).or_insert_with(|| state.clone());
+        if *first != state {
+            return Err(format!("B9: two nodes at {} differ", state.tail.next));
+        }
+    }
+    Ok(())
+}
+
+/// The state of an empty machine after it has caught up from the bucket.
+fn restored(world: &Arc<World>) -> Result<State, String> {
+    let replica = Arc::new(KvReplica::new(usize::MAX, Arc::default(), None));
+    let edge = Edge {
+        bucket: Arc::new(Direct(Arc::clone(world))),
+        clock: Arc::new(ImpatientClock),
+        entropy: Arc::new(RunEntropy(Arc::clone(world))),
+    };
+    let mut catch_up = pin!(async {
+        let planted = Planted::new(world.bug.and_then(super::bugs::Bug::within));
+        let (node, _) = Node::open(edge, Arc::clone(&replica), settings(9), planted).await?;
+        node.catch_up().await
+    });
+    let mut context = Context::from_waker(Waker::noop());
+    for _ in 0..MAX_RESTORE_STEPS {
+        match catch_up.as_mut().poll(&mut context) {
+            Poll::Pending => {}
+            Poll::Ready(Err(error)) => return Err(format!("B7: a restore fails: {error}")),
+            Poll::Ready(Ok(())) => return Ok(replica.state.lock().clone()),
+        }
+    }
+    Err("B7: a restore does not end".into())
+}
+
+/// Returns pending once.
+pub async fn one_step() {
+    let mut is_over = false;
+    poll_fn(|context| {
+        context.waker().wake_by_ref();
+        if std::mem::replace(&mut is_over, true) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+/// A clock whose waits take one step.
+struct ImpatientClock;
+
+#[async_trait]
+impl Clock for ImpatientClock {
+    fn now(&self) -> Timestamp {
+        Tail::START.time
+    }
+
+    async fn sleep_until(&self, _: Timestamp) {
+        one_step().await;
+    }
+}

@@ -1,0 +1,369 @@
+//! Three nodes, four clients, and what happens to them.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use super::{
+    bugs::Bug,
+    executor::{Actor, Executor},
+    kv::{Command, KvReplica, State, Version},
+    network::{Connection, Objects},
+    oracle::{self, Oracle, Read},
+};
+use crate::bucket_log::{Edge, Handle, Node, Refused, Settings, planted::Planted};
+use tidegate_core::{
+    port::{Clock, Entropy},
+    time::Timestamp,
+};
+
+const NODES: usize = 3;
+const CLIENTS: usize = 4;
+const KEYS: i64 = 3;
+/// Writes that each client makes.
+const WRITES: u64 = 45;
+/// When faults end.
+const QUIET_AT: i64 = 260_000;
+/// The last PUT that was delayed arrives by then.
+const SETTLED_AT: i64 = 470_000;
+/// When every client must have finished.
+const END_AT: i64 = 700_000;
+/// How long a client waits for an answer of a node.
+const CALL_TIMEOUT: i64 = 4_000;
+
+/// The bounds of a node, small enough to be met often.
+pub fn settings(node: usize) -> Settings {
+    Settings {
+        address: format!("node {node}"),
+        max_puts: 3,
+        log_interval: Duration::from_millis(20),
+        rollover_records: 6,
+        kept_snapshots: 1,
+        poll_interval: Duration::from_millis(500),
+        patience: (Duration::from_secs(4), Duration::from_secs(10)),
+        ..Settings::default()
+    }
+}
+
+struct NodeState {
+    /// The handle and the replica of its present life, once it is open.
+    open: Mutex<Option<(Handle<bool>, Arc<KvReplica>)>>,
+    disk: Arc<Mutex<Option<State>>>,
+    /// How far its clock is ahead, in milliseconds.
+    skew: AtomicI64,
+}
+
+/// Everything of a run.
+pub struct World {
+    pub executor: Arc<Executor>,
+    pub objects: Mutex<Objects>,
+    pub oracle: Mutex<Oracle>,
+    pub bug: Option<Bug>,
+    nodes: Vec<NodeState>,
+    /// Writes that the clients still have to make.
+    left: AtomicU64,
+    attempts: AtomicU64,
+    pub faults: AtomicU64,
+}
+
+/// What a run reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    pub acknowledged: usize,
+    pub epochs: u64,
+    pub objects: usize,
+    pub refilled: u64,
+    pub faults: u64,
+    pub reads: usize,
+}
+
+impl World {
+    /// Runs a world: what it reached, or the invariant that broke.
+    pub fn run(seed: u64, bug: Option<Bug>) -> Result<Summary, String> {
+        let node = || NodeState { open: Mutex::default(), disk: Arc::default(), skew: 0.into() };
+        let world = Arc::new(Self {
+            executor: Executor::new(seed),
+            objects: Mutex::default(),
+            oracle: Mutex::default(),
+            bug,
+            nodes: std::iter::repeat_with(node).take(NODES).collect(),
+            left: (CLIENTS as u64 * WRITES).into(),
+            attempts: 0.into(),
+            faults: 0.into(),
+        });
+        (0..NODES).for_each(|node| world.boot(node));
+        for _ in 0..CLIENTS {
+            world.executor.spawn(Actor::Client, Arc::clone(&world).client());
+        }
+        let faults = Arc::clone(&world);
+        world.executor.spawn(Actor::Client, async move { faults.inject().await });
+        let over = Arc::clone(&world);
+        world.executor.run(END_AT, || {
+            let is_settled = over.executor.now() > SETTLED_AT && over.clients_left() == 0;
+            is_settled || over.objects.lock().broken.is_some()
+        });
+        let checked = oracle::check(&world);
+        let summary = world.summary();
+        // Tasks hold the world, which holds the tasks.
+        world.executor.clear();
+        checked.map(|()| summary)
+    }
+
+    fn summary(&self) -> Summary {
+        let (oracle, objects) = (self.oracle.lock(), self.objects.lock());
+        Summary {
+            acknowledged: oracle.acknowledged(),
+            epochs: self.states().map(|state| state.tail.next.epoch.number()).max().unwrap_or(0),
+            objects: objects.first.len(),
+            refilled: objects.refilled,
+            faults: self.faults.load(Ordering::Relaxed),
+            reads: oracle.reads.len(),
+        }
+    }
+
+    pub fn has_faults(&self) -> bool {
+        self.executor.now() < QUIET_AT
+    }
+
+    pub fn clients_left(&self) -> u64 {
+        self.left.load(Ordering::Relaxed)
+    }
+
+    /// The present states of the nodes.
+    pub fn states(&self) -> impl Iterator<Item = State> {
+        let open = self.nodes.iter().filter_map(|node| {
+            node.open.lock().as_ref().map(|(_, replica)| replica.state.lock().clone())
+        });
+        open.collect::<Vec<_>>().into_iter()
+    }
+
+    /// The time of a node's clock.
+    pub fn now_of(&self, node: usize) -> i64 {
+        self.executor.now() + self.nodes[node].skew.load(Ordering::Relaxed)
+    }
+
+    fn break_with(&self, problem: String) {
+        self.objects.lock().broken.get_or_insert(problem);
+    }
+
+    fn boot(self: &Arc<Self>, node: usize) {
+        let world = Arc::clone(self);
+        let delay = self.executor.between(0, 1_000);
+        self.executor.spawn(Actor::Node(node), async move {
+            world.executor.elapse(delay).await;
+            let error = world.live(node).await;
+            world.break_with(format!("B8: node {node} stopped: {error}"));
+        });
+    }
+
+    /// A life of a node, which ends only by a fault.
+    async fn live(self: &Arc<Self>, number: usize) -> crate::bucket_log::LogError {
+        let disk = Arc::clone(&self.nodes[number].disk);
+        let replica = Arc::new(KvReplica::new(number, disk, Some(Arc::clone(self))));
+        let edge = Edge {
+            bucket: Arc::new(Connection::new(Arc::clone(self), number)),
+            clock: Arc::new(NodeClock { world: Arc::clone(self), node: number }),
+            entropy: Arc::new(RunEntropy(Arc::clone(self))),
+        };
+        let planted = Planted::new(self.bug.and_then(Bug::within));
+        let opened = Node::open(edge, Arc::clone(&replica), settings(number), planted).await;
+        let (node, handle) = match opened {
+            Ok(opened) => opened,
+            Err(error) => return error,
+        };
+        *self.nodes[number].open.lock() = Some((handle, replica));
+        let ended = node.run().await;
+        match ended {
+            Err(error) => error,
+        }
+    }
+
+    fn kill(self: &Arc<Self>, node: usize, is_wiped: bool) {
+        self.executor.kill(node);
+        let open = self.nodes[node].open.lock().take();
+        drop(open);
+        if is_wiped {
+            *self.nodes[node].disk.lock() = None;
+        }
+        self.boot(node);
+    }
+
+    async fn inject(self: Arc<Self>) {
+        let executor = &self.executor;
+        executor.elapse(5_000).await;
+        while self.has_faults() {
+            let (node, drawn) = (executor.between(0, NODES as i64) as usize, executor.fraction());
+            match drawn {
+                ..0.35 => executor.freeze(node, executor.pick(&[3_000, 12_000, 40_000, 90_000])),
+                ..0.65 => self.kill(node, executor.happens(0.5)),
+                ..0.80 => {
+                    let skew = executor.pick(&[-3_600_000, -5_000, 5_000, 3_600_000]);
+                    self.nodes[node].skew.fetch_add(skew, Ordering::Relaxed);
+                }
+                _ => {}
+            }
+            self.faults.fetch_add(1, Ordering::Relaxed);
+            executor.elapse(executor.between(4_000, 16_000)).await;
+        }
+        executor.thaw_all();
+    }
+
+    async fn client(self: Arc<Self>) {
+        let executor = &self.executor;
+        executor.elapse(executor.between(0, 3_000)).await;
+        let (mut target, mut made) = (0, 0);
+        while made < WRITES {
+            let (key, began) = (executor.between(0, KEYS) as u8, executor.now());
+            let is_consistent = executor.happens(0.5);
+            let world = Arc::clone(&self);
+            let read = self.call(&mut target, move |node| async move {
+                world.read(node, key, is_consistent).await
+            });
+            let Some(version) = read.await else {
+                executor.elapse(300).await;
+                continue;
+            };
+            self.oracle.lock().reads.push(Read { key, version, began, is_consistent });
+            let write = self.attempts.fetch_add(1, Ordering::Relaxed) + 1;
+            made += u64::from(self.write(&mut target, write, key, version.0).await);
+            let pause = if self.has_faults() { executor.between(0, 4_000) } else { 50 };
+            executor.elapse(pause).await;
+        }
+    }
+
+    /// Repeats a write until its outcome is known.
+    async fn write(self: &Arc<Self>, target: &mut usize, write: u64, key: u8, was: u64) -> bool {
+        loop {
+            let attempt = self.attempts.fetch_add(1, Ordering::Relaxed) + 1;
+            let command = Command { write, attempt, key, was };
+            let world = Arc::clone(self);
+            let executed =
+                self.call(target, move |node| async move { world.execute(node, command).await });
+            if let Some(made) = executed.await {
+                if made {
+                    self.left.fetch_sub(1, Ordering::Relaxed);
+                }
+                return made;
+            }
+            self.executor.elapse(300).await;
+        }
+    }
+
+    /// Calls a node: its answer, if there is one in time.
+    async fn call<T: Send + 'static, F: Future<Output = Option<T>> + Send + 'static>(
+        &self,
+        target: &mut usize,
+        serve: impl FnOnce(usize) -> F + Send + 'static,
+    ) -> Option<T> {
+        let executor = &self.executor;
+        let any = || executor.between(0, NODES as i64) as usize;
+        if executor.happens(0.3) {
+            *target = any();
+        }
+        let (node, loses_answer) = (*target, self.has_faults() && executor.happens(0.03));
+        let (reply, answer) = oneshot::channel();
+        let reply = Arc::new(Mutex::new(Some(reply)));
+        let timeout = Arc::clone(&reply);
+        executor.after(CALL_TIMEOUT, move || drop(timeout.lock().take()));
+        let runner = Arc::clone(executor);
+        executor.after(10, move || {
+            let back = Arc::clone(&runner);
+            runner.spawn(Actor::Node(node), async move {
+                let served = serve(node).await;
+                if !loses_answer {
+                    back.after(10, move || {
+                        if let Some(reply) = reply.lock().take() {
+                            let _ = reply.send(served);
+                        }
+                    });
+                }
+            });
+        });
+        let answered = answer.await.ok().flatten();
+        if answered.is_none() {
+            *target = any();
+        }
+        answered
+    }
+
+    fn open(&self, node: usize) -> Option<(Handle<bool>, Arc<KvReplica>)> {
+        self.nodes[node].open.lock().clone()
+    }
+
+    async fn read(&self, node: usize, key: u8, is_consistent: bool) -> Option<Version> {
+        let (handle, replica) = self.open(node)?;
+        if is_consistent {
+            handle.epoch()?;
+            if self.bug != Some(Bug::ReadWithoutProof) {
+                handle.prove_leadership().await.ok()?;
+            }
+        }
+        Some(replica.state.lock().value(key))
+    }
+
+    async fn execute(&self, node: usize, command: Command) -> Option<bool> {
+        let (handle, replica) = self.open(node)?;
+        let early = handle.epoch().map(|_| {
+            let state = &mut *replica.state.lock();
+            match self.bug {
+                Some(Bug::AppliedBeforeDurable) => state.execute(command),
+                _ => state.clone().execute(command),
+            }
+        });
+        if self.bug == Some(Bug::EffectBeforeDurable) && early == Some(true) {
+            self.oracle.lock().effects.push(command.attempt);
+        }
+        let submitted = handle.submit(vec![command.encode()]).await;
+        let mut oracle = self.oracle.lock();
+        match submitted {
+            Ok(answers) => {
+                let made = match (self.bug, early) {
+                    (Some(Bug::EvaluatedBeforeDurable), Some(early)) => early,
+                    _ => answers[0],
+                };
+                oracle.note_acknowledged(node, command, made, self.executor.now());
+                Some(made)
+            }
+            Err(Refused::NotLeader) => {
+                oracle.refused.push(command.attempt);
+                None
+            }
+            Err(Refused::OutcomeUnknown | Refused::TooLarge) => None,
+        }
+    }
+}
+
+/// The clock of a node, which may be wrong and jump.
+struct NodeClock {
+    world: Arc<World>,
+    node: usize,
+}
+
+#[async_trait]
+impl Clock for NodeClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(self.world.now_of(self.node))
+    }
+
+    async fn sleep_until(&self, at: Timestamp) {
+        let span = at.since(self.now()).as_millis() as i64;
+        self.world.executor.elapse(span).await;
+    }
+}
+
+/// The random numbers of a run.
+pub struct RunEntropy(pub Arc<World>);
+
+impl Entropy for RunEntropy {
+    fn bits(&self) -> u128 {
+        self.0.executor.bits()
+    }
+}
