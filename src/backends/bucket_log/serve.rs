@@ -141,9 +141,8 @@ impl<R: Replica> Node<R> {
     }
 
     fn begin_snapshot<'n>(&'n self, work: &mut Work<'n, R::Answer>, leading: Leading) {
-        // A newer snapshot takes the place of one that is still being made.
-        if let Some(base) = leading.base {
-            work.snapshots.clear();
+        // One that is being made goes on: leaderships in quick succession must not end without one.
+        if let Some(base) = leading.base.filter(|_| work.snapshots.is_empty()) {
             work.snapshots.push(Box::pin(self.snapshot(base)));
         }
     }

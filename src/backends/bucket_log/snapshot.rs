@@ -4,6 +4,7 @@
 //! parts, until a newer one replaces it.
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 
 use super::{
     body::{self, Manifest, Part},
@@ -17,6 +18,9 @@ use super::{
     tail::{NotNext, Tail},
     truncate::Removable,
 };
+
+/// How many manifests are read at once in the search for the newest one.
+const MAX_PROBES: usize = 8;
 
 /// A snapshot that exists, or did when its manifest was read.
 #[derive(Clone, Debug)]
@@ -47,12 +51,14 @@ impl<R: Replica> Node<R> {
         loop {
             let Some(newest) = self.newest_epoch().await else { return Ok(None) };
             let known = self.claim(newest).await?.snapshot;
-            let mut epoch = Some(newest);
-            while let Some(probed) = epoch.filter(|epoch| epoch.number() >= known) {
-                if let Some(snapshot) = self.snapshot_of(probed).await? {
-                    return Ok(Some(snapshot));
+            let epochs = (known.max(1)..=newest.number()).rev().filter_map(Epoch::new);
+            for probed in epochs.collect::<Vec<_>>().chunks(MAX_PROBES) {
+                let found = join_all(probed.iter().map(|epoch| self.snapshot_of(*epoch))).await;
+                for snapshot in found {
+                    if let Some(snapshot) = snapshot? {
+                        return Ok(Some(snapshot));
+                    }
                 }
-                epoch = probed.previous();
             }
             if known == 0 {
                 return Ok(None);
