@@ -100,7 +100,12 @@ impl<R: Replica> Node<R> {
     pub(super) async fn snapshot(&self, mut base: Box<dyn Frozen>) -> Result<(), LogError> {
         let Tail { next, hash, time } = base.tail();
         let Some(epoch) = next.epoch.previous() else { return Ok(()) };
-        let previous = self.newest_snapshot().await?.map_or(0, |newest| newest.epoch.number());
+        let newest = self.newest_snapshot().await?.map(|newest| newest.epoch);
+        if newest >= Some(epoch) {
+            // A later leader was faster. This snapshot would take the place of a newer one.
+            return Ok(());
+        }
+        let previous = newest.map_or(0, Epoch::number);
         let manifest = Manifest { previous, ..Manifest::default() };
         let mut snapshot = Snapshot { epoch, nonce: self.nonce, manifest };
         while let Some(bytes) = base.next().await? {

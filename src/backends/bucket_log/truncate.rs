@@ -75,7 +75,9 @@ impl<R: Replica> Node<R> {
     /// Removes what `newest`, a snapshot that exists, and the kept ones before it replace.
     pub(super) async fn truncate(&self, newest: Snapshot) -> Result<(), LogError> {
         let mut chain = vec![newest];
-        while let Some(previous) = chain.last().and_then(Snapshot::previous)
+        // The chain leads to older snapshots alone, so no newer one can be removed.
+        while let Some(last) = chain.last()
+            && let Some(previous) = last.previous().filter(|previous| *previous < last.epoch)
             && let Some(snapshot) = self.snapshot_of(previous).await?
         {
             chain.push(snapshot);
