@@ -401,11 +401,16 @@ pub fn backup(dir: &Path, to: &Path) -> Result<(), OpenError> {
 }
 
 fn copy(source: &Connection, to: &Path) -> Result<(), rusqlite::Error> {
-    let mut target = Connection::open(to)?;
     // An open read transaction gives all steps the same snapshot. Without it, every write of the
     // server would restart the copy.
     let instant = source.unchecked_transaction()?;
     instant.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+    copy_pages(&instant, to)
+}
+
+/// Copies what `source` sees in its open transaction to the database `to`.
+pub(super) fn copy_pages(source: &Connection, to: &Path) -> Result<(), rusqlite::Error> {
+    let mut target = Connection::open(to)?;
     let copy = rusqlite::backup::Backup::new(source, &mut target)?;
     while copy.step(64)? == rusqlite::backup::StepResult::More {}
     Ok(())

@@ -91,7 +91,7 @@ fn body(row: &rusqlite::Row<'_>, id: &str) -> Result<Payload, Failure> {
 impl JobStore for SqliteStore {
     async fn commit(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
         let (txns, steps): (Vec<Txn>, Vec<Vec<usize>>) = txns.into_iter().map(flatten).unzip();
-        let answers = self.writer.commit(txns).await?;
+        let answers = self.write(txns).await?;
         Ok(answers.into_iter().zip(steps).map(|(answer, steps)| answer.regrouped(&steps)).collect())
     }
 
@@ -397,7 +397,7 @@ impl JobStore for SqliteStore {
         if !drop.is_empty() {
             // A record that was replaced meanwhile has another time, so it is kept.
             let remove = |(name, until)| Write::RemoveRecord { kind, name, until: Some(until) };
-            self.writer.commit(vec![drop.into_iter().map(remove).collect()]).await?;
+            self.write(vec![drop.into_iter().map(remove).collect()]).await?;
         }
         Ok(purged)
     }

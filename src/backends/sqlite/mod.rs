@@ -23,6 +23,8 @@ mod names;
 mod readers;
 mod record;
 mod repair;
+#[cfg(feature = "bucket")]
+mod replica;
 mod row;
 mod step;
 mod txn;
@@ -41,6 +43,7 @@ use std::{
 
 use parking_lot::{Mutex, RwLock};
 use rusqlite::Connection;
+use tidegate_core::port::{StoreError, Txn, job_store::Committed};
 
 pub use damage::{Damage, NamedObject, Place, Verified};
 use error::Failure;
@@ -49,6 +52,8 @@ pub use inspect::{Inspection, holder};
 use names::Names;
 use readers::Readers;
 pub use repair::{Repaired, repair};
+#[cfg(feature = "bucket")]
+pub use replica::SqliteReplica;
 
 /// The number of jobs by the numbers of queue, type and state.
 type Counts = HashMap<(i64, i64, i64), u64>;
@@ -93,6 +98,9 @@ pub struct SqliteStore {
     writer: writer::Writer,
     shared: Arc<Shared>,
     cursor_key: Arc<cursor::CursorKey>,
+    /// The log that commits go to, in a store that replicates one.
+    #[cfg(feature = "bucket")]
+    log: Option<replica::Log>,
     _temporary: Option<TemporaryDir>,
     _lock: file::DirLock,
 }
@@ -107,7 +115,7 @@ impl SqliteStore {
     /// header of the file: a call that reads a damaged page returns
     /// [`StoreError::Corrupt`](tidegate_core::port::StoreError::Corrupt).
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
-        Self::start(dir, None, None)
+        Self::start(dir, None, None, Durability::Disk)
     }
 
     /// Like [`Self::open`], with a file of at most `pages` pages of 4 KiB. A write beyond them
@@ -117,7 +125,7 @@ impl SqliteStore {
     ///
     /// As [`Self::open`].
     pub fn open_bounded(dir: &Path, pages: u32) -> Result<Self, OpenError> {
-        Self::start(dir, Some(pages), None)
+        Self::start(dir, Some(pages), None, Durability::Disk)
     }
 
     /// An empty store for tests, in its own directory, which is removed when the store is dropped.
@@ -129,13 +137,14 @@ impl SqliteStore {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("tidegate-{}-{number}", std::process::id()));
-        Self::start(&dir, None, Some(TemporaryDir(dir.clone())))
+        Self::start(&dir, None, Some(TemporaryDir(dir.clone())), Durability::Process)
     }
 
     fn start(
         dir: &Path,
         pages: Option<u32>,
         temporary: Option<TemporaryDir>,
+        durability: Durability,
     ) -> Result<Self, OpenError> {
         let lock = file::DirLock::take(dir)?;
         file::expect_database(dir)?;
@@ -149,10 +158,8 @@ impl SqliteStore {
         if let Some(pages) = pages {
             db.pragma_update(None, "max_page_count", pages).map_err(|error| fault(error.into()))?;
         }
-        if temporary.is_some() {
-            // The data need not survive the process, so no write waits for the disk.
-            db.pragma_update(None, "synchronous", "OFF").map_err(|error| fault(error.into()))?;
-        }
+        db.pragma_update(None, "synchronous", durability.synchronous())
+            .map_err(|error| fault(error.into()))?;
         let names = Names::read(&db).map_err(fault)?;
         let counts = read_counts(&db).map_err(fault)?;
         let shared = Arc::new(Shared {
@@ -164,7 +171,25 @@ impl SqliteStore {
             .map_err(|error| OpenError::Io { path: file.clone(), message: error.to_string() })?;
         let readers = Arc::new(Readers::new(file));
         let cursor_key = Arc::new(cursor::CursorKey::of(dir));
-        Ok(Self { readers, writer, shared, cursor_key, _temporary: temporary, _lock: lock })
+        Ok(Self {
+            readers,
+            writer,
+            shared,
+            cursor_key,
+            #[cfg(feature = "bucket")]
+            log: None,
+            _temporary: temporary,
+            _lock: lock,
+        })
+    }
+
+    /// Commits `txns`, through the log if there is one.
+    async fn write(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
+        #[cfg(feature = "bucket")]
+        if let Some(log) = &self.log {
+            return log.commit(txns).await;
+        }
+        self.writer.commit(txns).await
     }
 
     /// The database.
@@ -174,6 +199,29 @@ impl SqliteStore {
 
     fn names(&self) -> Arc<Names> {
         Arc::clone(&self.shared.names.read())
+    }
+}
+
+/// What a write survives once it is answered.
+#[derive(Clone, Copy, Debug)]
+enum Durability {
+    /// A crash of the machine: each write waits for the disk.
+    Disk,
+    /// A crash of the process. After one of the machine, the file is as it was some writes before.
+    #[cfg(feature = "bucket")]
+    Log,
+    /// Nothing: the data need not survive the process.
+    Process,
+}
+
+impl Durability {
+    fn synchronous(self) -> &'static str {
+        match self {
+            Self::Disk => "FULL",
+            #[cfg(feature = "bucket")]
+            Self::Log => "NORMAL",
+            Self::Process => "OFF",
+        }
     }
 }
 

@@ -30,36 +30,50 @@ pub(super) fn page(db: &Connection, query: &RecordQuery) -> Result<Vec<Record>, 
     while found.len() < query.limit as usize
         && let Some(row) = rows.next()?
     {
-        found.extend(record(row, query.kind)?);
+        found.extend(record(row, query.kind, Damaged::IsAbsent)?);
     }
     Ok(found)
 }
 
-/// The record of `kind` called `name`; none if it is damaged, which is logged.
+/// What a record is that was damaged.
+#[derive(Clone, Copy)]
+pub(super) enum Damaged {
+    /// It is absent, which is logged.
+    IsAbsent,
+    /// A failure of the call.
+    #[cfg_attr(not(feature = "bucket"), allow(dead_code, reason = "only a replica is that strict"))]
+    Fails,
+}
+
+/// The record of `kind` called `name`, if there is one.
 pub(super) fn named(
     db: &Connection,
     kind: RecordKind,
     name: &str,
+    damaged: Damaged,
 ) -> Result<Option<Record>, Failure> {
     let mut find = db.prepare_cached(
         "SELECT name, until, bytes FROM records INDEXED BY records_by_name \
          WHERE kind = ?1 AND name = ?2",
     )?;
     let mut rows = find.query([kind.as_str(), name])?;
-    rows.next()?.map_or(Ok(None), |row| record(row, kind))
+    rows.next()?.map_or(Ok(None), |row| record(row, kind, damaged))
 }
 
-/// The record in a row of name, time and bytes; none if it is damaged, which is logged.
-fn record(row: &Row<'_>, kind: RecordKind) -> Result<Option<Record>, Failure> {
+/// The record in a row of name, time and bytes.
+fn record(row: &Row<'_>, kind: RecordKind, damaged: Damaged) -> Result<Option<Record>, Failure> {
     let (name, until): (RawText, i64) = (row.get(0)?, row.get(1)?);
     let name = name.shown();
     let owner = record_owner(kind.as_str(), &name, until);
     let bytes = match checked(row::blob(row, 2)?, &owner, 0, || format!("the record {owner}")) {
         Ok(bytes) => bytes.to_vec(),
-        Err(error) => {
-            log_damage(&error);
-            return Ok(None);
-        }
+        Err(error) => match damaged {
+            Damaged::Fails => return Err(error.into()),
+            Damaged::IsAbsent => {
+                log_damage(&error);
+                return Ok(None);
+            }
+        },
     };
     Ok(Some(Record { kind, name, until: Timestamp::from_millis(until), bytes }))
 }

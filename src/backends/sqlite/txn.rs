@@ -11,9 +11,9 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 use super::error::Failure;
 use super::{
     names::Names,
-    record,
+    record::{self, Damaged},
     row::{self, RawText, select_jobs},
-    step::{Blobs, Step},
+    step::{Blobs, Step, Steps},
 };
 use crate::unreadable::unreadable;
 use tidegate_core::{
@@ -94,6 +94,9 @@ pub(super) struct Group<'a> {
     pub statements: Statements<'a>,
     /// The rows of the jobs that the current transaction changes, by its steps.
     rows: Vec<Option<RowLocation>>,
+    /// Whether damaged data fails the transaction, where it would otherwise decide a condition.
+    /// Every node that applies a log must come to the same end, and damage is that of one machine.
+    pub is_replica: bool,
 }
 
 impl<'a> Group<'a> {
@@ -105,11 +108,17 @@ impl<'a> Group<'a> {
             effects: Effects::default(),
             statements: Statements::default(),
             rows: Vec::new(),
+            is_replica: false,
         }
     }
 
+    /// Executes the transactions of `steps`, each whole or not at all.
+    pub(super) fn execute_all(&mut self, steps: &Steps) -> Result<Vec<Committed>, Failure> {
+        steps.txns().map(|txn| self.execute(txn, steps.blobs())).collect()
+    }
+
     /// Executes every step of `txn`, or none. The steps name bytes in `blobs`.
-    pub(super) fn execute(&mut self, txn: &[Step], blobs: &Blobs) -> Result<Committed, Failure> {
+    fn execute(&mut self, txn: &[Step], blobs: &Blobs) -> Result<Committed, Failure> {
         // An insert checks its own condition. If it is the last step, every other condition has
         // been checked, so it can be executed first without a separate check: the usual enqueue.
         let (checked, insert) = match txn.split_last() {
@@ -170,6 +179,9 @@ impl<'a> Group<'a> {
         Ok(match write {
             Write::SetKey { key, was, .. } => match self.key(key)?.transpose() {
                 Ok(job) => unless(was, job, |job| CurrentRecord::Key { job, since: None }),
+                Err(unreadable) if self.is_replica => {
+                    return Err(Failure(StoreError::corrupt(unreadable)));
+                }
                 Err(unreadable) => Some(CurrentRecord::Unreadable(unreadable)),
             },
             Write::SetLedger { queue, was, .. } => {
@@ -183,7 +195,8 @@ impl<'a> Group<'a> {
             }
             Write::SetItem { kind, name, was, .. } => self.conflict_of_item(*kind, name, *was)?,
             Write::SwapRecord { record, was } => {
-                let now = record::named(self.db, record.kind, &record.name)?;
+                let damaged = if self.is_replica { Damaged::Fails } else { Damaged::IsAbsent };
+                let now = record::named(self.db, record.kind, &record.name, damaged)?;
                 unless(was, now, |_| CurrentRecord::Record)
             }
             Write::AddBatch(..)

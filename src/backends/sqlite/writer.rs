@@ -25,6 +25,14 @@ const MAX_WAITING_REQUESTS: usize = 4096;
 
 type Answer = Result<Vec<Committed>, StoreError>;
 
+/// What the writer thread does next.
+enum Work {
+    Commit(Request),
+    /// Something else, alone.
+    #[cfg(feature = "bucket")]
+    Run(Box<dyn FnOnce(&mut State) + Send>),
+}
+
 struct Request {
     steps: Steps,
     reply: oneshot::Sender<Answer>,
@@ -32,7 +40,7 @@ struct Request {
 
 /// The handle of the writer thread. Dropping it waits until all sent requests are written.
 pub(super) struct Writer {
-    requests: Option<mpsc::Sender<Request>>,
+    requests: Option<mpsc::Sender<Work>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -57,8 +65,25 @@ impl Writer {
         let steps = Steps::of(txns)?;
         let (reply, answer) = oneshot::channel();
         let requests = self.requests.as_ref().ok_or_else(stopped)?;
-        requests.send(Request { steps, reply }).await.map_err(|_| stopped())?;
+        requests.send(Work::Commit(Request { steps, reply })).await.map_err(|_| stopped())?;
         answer.await.map_err(|_| stopped())?
+    }
+
+    /// Runs `job` on the writer thread, between two groups.
+    #[cfg(feature = "bucket")]
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut State) -> T + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let stopped = || StoreError::unavailable("the writer has stopped");
+        let (reply, answer) = oneshot::channel();
+        let requests = self.requests.as_ref().ok_or_else(stopped)?;
+        let work = Work::Run(Box::new(|state| {
+            // The caller may have stopped waiting.
+            let _ = reply.send(job(state));
+        }));
+        requests.send(work).await.map_err(|_| stopped())?;
+        answer.await.map_err(|_| stopped())
     }
 }
 
@@ -72,24 +97,38 @@ impl Drop for Writer {
     }
 }
 
-struct State {
-    db: Connection,
-    names: Names,
-    shared: Arc<Shared>,
+/// What the writer thread owns.
+pub(super) struct State {
+    pub(super) db: Connection,
+    pub(super) names: Names,
+    pub(super) shared: Arc<Shared>,
 }
 
 impl State {
-    fn run(mut self, mut waiting: mpsc::Receiver<Request>) {
-        while let Some(first) = waiting.blocking_recv() {
-            let mut writes = first.steps.len();
-            let mut group = vec![first];
-            while writes < MAX_GROUP_WRITES
-                && let Ok(next) = waiting.try_recv()
-            {
-                writes += next.steps.len();
-                group.push(next);
+    fn run(mut self, mut waiting: mpsc::Receiver<Work>) {
+        let mut next = waiting.blocking_recv();
+        while let Some(work) = next.take() {
+            match work {
+                Work::Commit(first) => {
+                    let mut writes = first.steps.len();
+                    let mut group = vec![first];
+                    while writes < MAX_GROUP_WRITES && next.is_none() {
+                        match waiting.try_recv() {
+                            Ok(Work::Commit(more)) => {
+                                writes += more.steps.len();
+                                group.push(more);
+                            }
+                            #[cfg(feature = "bucket")]
+                            Ok(run @ Work::Run(_)) => next = Some(run),
+                            Err(_) => break,
+                        }
+                    }
+                    self.serve(group);
+                }
+                #[cfg(feature = "bucket")]
+                Work::Run(job) => job(&mut self),
             }
-            self.serve(group);
+            next = next.or_else(|| waiting.blocking_recv());
         }
     }
 
@@ -123,10 +162,18 @@ impl State {
 
     /// Commits all `requests` in one SQLite transaction: one answer each, or nothing is written.
     fn commit(&mut self, requests: &[Steps]) -> Result<Vec<Vec<Committed>>, Failure> {
-        match self.execute(requests) {
-            Ok((answers, effects)) => {
+        self.transaction(|group| requests.iter().map(|steps| group.execute_all(steps)).collect())
+    }
+
+    /// Does `work` in one SQLite transaction: all of it, or nothing.
+    pub(super) fn transaction<T>(
+        &mut self,
+        work: impl FnOnce(&mut Group<'_>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        match self.execute(work) {
+            Ok((done, effects)) => {
                 self.shared.publish(&self.names, effects);
-                Ok(answers)
+                Ok(done)
             }
             Err(error) => {
                 // After some errors SQLite has already rolled back.
@@ -141,17 +188,16 @@ impl State {
         }
     }
 
-    fn execute(&mut self, requests: &[Steps]) -> Result<(Vec<Vec<Committed>>, Effects), Failure> {
+    fn execute<T>(
+        &mut self,
+        work: impl FnOnce(&mut Group<'_>) -> Result<T, Failure>,
+    ) -> Result<(T, Effects), Failure> {
         self.db.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         let mut group = Group::new(&self.db, &mut self.names);
-        let mut answers = Vec::with_capacity(requests.len());
-        for steps in requests {
-            let outcomes = steps.txns().map(|txn| group.execute(txn, steps.blobs()));
-            answers.push(outcomes.collect::<Result<Vec<_>, _>>()?);
-        }
+        let done = work(&mut group)?;
         let effects = group.finish()?;
         self.db.prepare_cached("COMMIT")?.execute([])?;
-        Ok((answers, effects))
+        Ok((done, effects))
     }
 }
 

@@ -1,0 +1,183 @@
+//! The SQLite store as the local state of a replicated log.
+//!
+//! ```text
+//!   commit ──▶ command ──▶ the log: durable ──▶ one writer applies records in order ──▶ answer
+//!   reads  ──▶ the database, which has some prefix of the log
+//! ```
+//!
+//! The log is the durable copy. The database is a cache whose position is exact, because it is
+//! committed with what was applied: so SQLite need not wait for the disk, and a crash only sets the
+//! database back to an earlier position. [`wire`] is the form of a transaction in the log,
+//! [`position`] how far it was applied, [`apply`] the application, [`snapshot`] the parts of a
+//! snapshot.
+
+mod apply;
+mod position;
+mod snapshot;
+mod wire;
+
+use std::{
+    collections::BTreeMap,
+    ops::RangeInclusive,
+    path::Path,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+
+use super::{Durability, OpenError, SqliteStore, error::Failure, file};
+use crate::bucket_log::{
+    Durable, Frozen, Handle, Parts, Refused, Replica, ReplicaError, Restored, Tail, key::Epoch,
+};
+use tidegate_core::port::{StoreError, Txn, job_store::Committed};
+
+/// The number of the tables that records are applied to.
+const SCHEMA: u64 = 1;
+/// How long a caller waits before it asks another node.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// The way from a store to its log. Before a node is connected, nothing can be committed.
+pub(super) struct Log(OnceLock<Handle<Committed>>);
+
+impl Log {
+    pub(super) async fn commit(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
+        let handle = self.0.get().ok_or_else(|| refused(Refused::NotLeader))?;
+        let commands = txns.into_iter().map(wire::encode).collect::<Result<_, _>>();
+        let commands = commands.map_err(StoreError::corrupt)?;
+        handle.submit(commands).await.map_err(refused)
+    }
+}
+
+fn refused(refused: Refused) -> StoreError {
+    match refused {
+        Refused::NotLeader => {
+            StoreError::Throttled { retry_after: RETRY_AFTER, message: refused.to_string() }
+        }
+        Refused::OutcomeUnknown | Refused::TooLarge => StoreError::unavailable(refused),
+    }
+}
+
+/// A SQLite store that applies a log.
+pub struct SqliteReplica {
+    store: Arc<SqliteStore>,
+    tail: Mutex<Tail>,
+}
+
+impl SqliteReplica {
+    /// The replica in `dir`, which is created if it does not exist. A database that is lost is no
+    /// reason to stop: the log has its content.
+    ///
+    /// # Errors
+    ///
+    /// As [`SqliteStore::open`]; and if the directory has a database that replicates no log.
+    pub fn open(dir: &Path) -> Result<Self, OpenError> {
+        match file::forget_database(dir) {
+            Ok(()) | Err(OpenError::NotNew { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        snapshot::remove_files(dir);
+        let mut store = SqliteStore::start(dir, None, None, Durability::Log)?;
+        let tail = prepare(store.file()).map_err(|Failure(error)| OpenError::Damaged {
+            file: store.file().to_owned(),
+            problem: error.chain().to_string(),
+        })?;
+        let tail = tail.ok_or_else(|| OpenError::NotNew { dir: dir.to_owned() })?;
+        store.log = Some(Log(OnceLock::new()));
+        Ok(Self { store: Arc::new(store), tail: tail.into() })
+    }
+
+    /// The store. Its commits go to the log once [`Self::connect`] was called.
+    pub fn store(&self) -> Arc<SqliteStore> {
+        Arc::clone(&self.store)
+    }
+
+    /// Connects the store to the node of this replica.
+    pub fn connect(&self, handle: Handle<Committed>) {
+        if let Some(log) = &self.store.log {
+            // A replica has one node in its life.
+            let _ = log.0.set(handle);
+        }
+    }
+}
+
+/// The tail of the database in `file`, whose tables are made if it is empty; none if it has data
+/// and replicates no log.
+fn prepare(file: &Path) -> Result<Option<Tail>, Failure> {
+    let db = rusqlite::Connection::open(file)?;
+    if let Some(tail) = position::read(&db)? {
+        return Ok(Some(tail));
+    }
+    let is_empty: bool = db.query_row(
+        "SELECT NOT EXISTS (SELECT 1 FROM jobs) AND NOT EXISTS (SELECT 1 FROM items) \
+         AND NOT EXISTS (SELECT 1 FROM records)",
+        [],
+        |row| row.get(0),
+    )?;
+    if is_empty {
+        db.execute_batch(position::TABLES)?;
+    }
+    Ok(is_empty.then_some(Tail::START))
+}
+
+#[async_trait]
+impl Replica for SqliteReplica {
+    type Answer = Committed;
+
+    fn schema(&self) -> u64 {
+        SCHEMA
+    }
+
+    fn tail(&self) -> Tail {
+        *self.tail.lock()
+    }
+
+    async fn apply(&self, objects: Vec<Durable>) -> Result<Vec<Vec<Committed>>, ReplicaError> {
+        let applied = self.store.writer.run(move |state| state.apply(&objects)).await;
+        let (answers, tail) = applied
+            .and_then(|applied| applied.map_err(StoreError::from))
+            .map_err(ReplicaError::new)?;
+        if let Some(tail) = tail {
+            *self.tail.lock() = tail;
+        }
+        Ok(answers)
+    }
+
+    async fn sealed(
+        &self,
+        epochs: RangeInclusive<Epoch>,
+    ) -> Result<BTreeMap<Epoch, u64>, ReplicaError> {
+        self.store.readers.read(|db| position::sealed(db, &epochs)).map_err(ReplicaError::new)
+    }
+
+    async fn freeze(&self) -> Result<Box<dyn Frozen>, ReplicaError> {
+        let frozen = snapshot::freeze(self.store.file()).map_err(StoreError::from);
+        Ok(Box::new(frozen.map_err(ReplicaError::new)?))
+    }
+
+    async fn restore(&self, parts: &mut dyn Parts) -> Result<Restored, ReplicaError> {
+        let Some(copy) = snapshot::download(self.store.file(), parts).await? else {
+            return Ok(Restored::Gone);
+        };
+        self.replace(move |state| state.replace_by_copy(&copy)).await?;
+        Ok(Restored::Done)
+    }
+
+    async fn clear(&self) -> Result<(), ReplicaError> {
+        self.replace(super::writer::State::replace_by_nothing).await
+    }
+}
+
+impl SqliteReplica {
+    async fn replace(
+        &self,
+        replace: impl FnOnce(&mut super::writer::State) -> Result<Tail, Failure> + Send + 'static,
+    ) -> Result<(), ReplicaError> {
+        let replaced = self.store.writer.run(replace).await;
+        let tail =
+            replaced.and_then(|tail| tail.map_err(StoreError::from)).map_err(ReplicaError::new)?;
+        *self.tail.lock() = tail;
+        Ok(())
+    }
+}
