@@ -24,7 +24,7 @@ use tidegate_core::time::Timestamp;
 
 /// A leadership that has begun. Its epoch is that of the replica's tail.
 pub(super) struct Leading {
-    /// The state behind the last seal, of which a snapshot is to be made.
+    /// The state behind the last seal, for a snapshot.
     pub base: Option<Box<dyn Frozen>>,
 }
 

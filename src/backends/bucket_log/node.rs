@@ -112,7 +112,7 @@ impl<R: Replica> Node<R> {
     ///
     /// # Errors
     ///
-    /// [`LogError`]: the node stands at a position of the log that it cannot pass.
+    /// [`LogError`]: the node is at a position of the log that it cannot pass.
     pub async fn run(&self) -> Result<Infallible, LogError> {
         let ran = self.alternate().await;
         self.leadership.set(None);

@@ -145,7 +145,7 @@ fn content(dir: &Path) -> String {
     content
 }
 
-/// Random transactions, of which many are refused.
+/// Random transactions. Many are refused.
 struct Mix(StdRng);
 
 impl Mix {
