@@ -21,6 +21,9 @@ const MAX_READ_AHEAD: u64 = 32;
 /// How often in a row the local state may be discarded. More often means that the bucket itself is
 /// wrong: a race with a truncation discards it once or twice.
 const MAX_DISCARDS: u32 = 10;
+/// How often in a row an object may be missing that must exist. A race with a truncation hides the
+/// snapshot that has taken its place once.
+const MAX_MISSES: u32 = 3;
 
 /// Where following the log ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +81,7 @@ impl<R: Replica> Node<R> {
 
     /// Brings the local state to the end of the log, over a snapshot where the log is gone.
     pub(super) async fn catch_up(&self) -> Result<(), LogError> {
-        let mut discards = 0;
+        let (mut discards, mut misses, mut missing) = (0, 0, None);
         loop {
             let followed = self.follow().await?;
             let here = self.replica.tail().next;
@@ -93,7 +96,16 @@ impl<R: Replica> Node<R> {
                 (Followed::ToEmptySlot, Some(snapshot)) if snapshot.epoch >= here.epoch => {
                     self.restore(&snapshot).await?;
                 }
-                (Followed::ToEmptySlot, _) => return Ok(()),
+                (Followed::ToEmptySlot, _) => {
+                    if !self.has_start(here.epoch.next()).await {
+                        return Ok(());
+                    }
+                    // The epoch was sealed behind this slot, so the slot was filled before.
+                    misses = if missing.replace(here) == Some(here) { misses + 1 } else { 1 };
+                    if misses > MAX_MISSES {
+                        return Err(LogError::object(&Key::Slot(here), "it is gone"));
+                    }
+                }
                 (Followed::Elsewhere, snapshot) => {
                     discards += 1;
                     if discards > MAX_DISCARDS {
@@ -104,6 +116,11 @@ impl<R: Replica> Node<R> {
                 }
             }
         }
+    }
+
+    /// Whether `epoch` has its start record. Then every epoch before it is sealed.
+    async fn has_start(&self, epoch: Epoch) -> bool {
+        self.edge.read(&Key::Slot(Slot::first_of(epoch))).await.is_some()
     }
 
     /// Replaces the local state by `snapshot`, or by the empty state.

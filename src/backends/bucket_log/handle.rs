@@ -21,8 +21,9 @@ use super::{
 const MAX_GROUP_COMMANDS: usize = 4096;
 /// Bytes of commands at which a record is full.
 const FULL_GROUP_BYTES: usize = 8 << 20;
-/// Most requests that wait to be taken; further callers wait to send theirs.
-const MAX_WAITING_REQUESTS: usize = 4096;
+/// Most requests that wait in the channel, and as many at the leader; further callers wait to send
+/// theirs.
+pub(super) const MAX_WAITING_REQUESTS: usize = 4096;
 
 /// Why commands were not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use tidegate_core::checksum::checksum;
 
 use super::{bucket::Edge, create::Created, error::LogError, key::Key, object::LogId};
 
@@ -15,6 +16,19 @@ struct Identity {
     log: String,
     /// The format of all objects.
     format: u32,
+    /// The checksum of both.
+    sum: u32,
+}
+
+impl Identity {
+    fn new(log: LogId) -> Self {
+        let log = format!("{:032x}", log.0);
+        Self { sum: Self::sum(&log, FORMAT), log, format: FORMAT }
+    }
+
+    fn sum(log: &str, format: u32) -> u32 {
+        checksum(&[log.as_bytes(), &format.to_be_bytes()])
+    }
 }
 
 /// The id of the log in a bucket. It is drawn if the bucket has no log.
@@ -31,7 +45,7 @@ pub async fn identify(edge: &Edge) -> Result<LogId, LogError> {
 
 /// Creates the identity of a new log, unless another process does so at the same time.
 async fn create(edge: &Edge, key: &Key) -> Result<Bytes, LogError> {
-    let drawn = Identity { log: format!("{:032x}", edge.entropy.bits()), format: FORMAT };
+    let drawn = Identity::new(LogId(edge.entropy.bits()));
     let drawn = serde_json::to_vec(&drawn).map_err(|error| LogError::object(key, error))?;
     let drawn = Bytes::from(drawn);
     Ok(match edge.create(key, &drawn).await {
@@ -41,8 +55,11 @@ async fn create(edge: &Edge, key: &Key) -> Result<Bytes, LogError> {
 }
 
 fn parse(bytes: &[u8]) -> Result<LogId, String> {
-    let Identity { log, format } =
+    let Identity { log, format, sum } =
         serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    if sum != Identity::sum(&log, format) {
+        return Err("it is damaged: its checksum is wrong".into());
+    }
     if format != FORMAT {
         return Err(format!("it has format {format}: a later release wrote it"));
     }
@@ -54,14 +71,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_identity_of_another_format_is_refused() {
-        let written = |format| {
-            let log = format!("{:032x}", 0xabc);
-            serde_json::to_vec(&Identity { log, format }).unwrap()
-        };
-        assert_eq!(parse(&written(FORMAT)), Ok(LogId(0xabc)));
-        parse(&written(FORMAT + 1)).unwrap_err();
-        parse(b"{}").unwrap_err();
-        parse(br#"{"log": "no number", "format": 1}"#).unwrap_err();
+    fn an_identity_that_is_damaged_or_of_another_format_is_refused() {
+        let whole = serde_json::to_vec(&Identity::new(LogId(0xabc))).unwrap();
+        assert_eq!(parse(&whole), Ok(LogId(0xabc)));
+        for at in 0..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1;
+            parse(&damaged).unwrap_err();
+        }
+        let (log, format) = ("0abc".to_owned(), FORMAT + 1);
+        let later = Identity { sum: Identity::sum(&log, format), log, format };
+        let error = parse(&serde_json::to_vec(&later).unwrap()).unwrap_err();
+        assert!(error.contains("later release"), "{error}");
     }
 }

@@ -93,6 +93,8 @@ pub enum Key {
         /// Its number, from 0 on.
         index: u32,
     },
+    /// An object with this nonce that shows what the store can do.
+    Probe(u128),
 }
 
 impl Display for Key {
@@ -105,6 +107,7 @@ impl Display for Key {
             Self::Part { epoch, nonce, index } => {
                 write!(f, "snap/{:010}/{nonce:032x}/{index:05}", epoch.0)
             }
+            Self::Probe(nonce) => write!(f, "probe/{nonce:032x}"),
         }
     }
 }

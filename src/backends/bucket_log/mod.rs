@@ -17,7 +17,8 @@
 //!
 //! Read in this order. Values: [`key`], [`object`], [`body`]. Decisions: [`create`] (whose is a
 //! slot), [`tail`] (what continues the log), `flight` (what is durable), `newest` (which epoch is
-//! the newest), `truncate` (what may be removed). The edges: [`bucket`], [`replica`], [`handle`].
+//! the newest), `truncate` (what may be removed). The edges: [`bucket`], `probe` (which
+//! stores can have a log), [`replica`], [`handle`].
 //! The procedures: `follow`, `lead`, `serve`, `snapshot`, and [`node`], which connects them.
 
 pub mod body;
@@ -34,6 +35,7 @@ mod newest;
 pub mod node;
 pub mod object;
 pub mod planted;
+mod probe;
 pub mod replica;
 mod serve;
 mod snapshot;
@@ -47,6 +49,7 @@ pub use error::LogError;
 pub use handle::{Handle, Refused};
 pub use identity::identify;
 pub use node::{Node, Settings};
+pub use probe::{UnfitStore, probe};
 pub use replica::{Frozen, NextPart, Parts, Replica, ReplicaError, Restored};
 pub use tail::{Durable, Tail};
 pub use truncate::Removable;

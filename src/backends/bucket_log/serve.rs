@@ -19,7 +19,7 @@ use super::{
     create::Created,
     error::LogError,
     flight::Flight,
-    handle::{Refused, Reply, Request, take_group},
+    handle::{MAX_WAITING_REQUESTS, Refused, Reply, Request, take_group},
     key::Epoch,
     lead::Leading,
     node::Node,
@@ -77,7 +77,7 @@ impl<A> Work<'_, A> {
                 self.timer = None;
                 return Poll::Ready(Happened::MayStart);
             }
-            if self.is_closed {
+            if self.is_closed || self.waiting.len() >= MAX_WAITING_REQUESTS {
                 return Poll::Pending;
             }
             requests

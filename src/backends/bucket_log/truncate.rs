@@ -40,6 +40,11 @@ impl Removable {
         Self(Key::Manifest(replaced.epoch))
     }
 
+    /// A probe of the store.
+    pub(super) fn probe(nonce: u128) -> Self {
+        Self(Key::Probe(nonce))
+    }
+
     /// A part of a snapshot without a manifest.
     pub(super) fn part(snapshot: &Snapshot, index: usize) -> Self {
         Self(snapshot.part(index))

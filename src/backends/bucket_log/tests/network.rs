@@ -31,6 +31,8 @@ pub struct Objects {
     pub now: BTreeMap<Key, Bytes>,
     /// The first content of each object, whether it was removed or not.
     pub first: BTreeMap<Key, Bytes>,
+    /// The newest claimed epoch.
+    pub claimed: Option<Epoch>,
     /// How often an emptied slot was filled again.
     pub refilled: u64,
     /// The first broken invariant.
@@ -80,6 +82,9 @@ impl Objects {
                 let problem = format!("B1: {key} had two contents");
                 self.broken.get_or_insert(problem);
             }
+        }
+        if let Key::Claim(epoch) = key {
+            self.claimed = self.claimed.max(Some(epoch));
         }
         self.first.entry(key).or_insert_with(|| bytes.clone());
         self.now.insert(key, bytes);
@@ -275,7 +280,7 @@ impl Bucket for Connection {
             }
             Key::Part { .. } => self.create_part(*key, bytes).await,
             Key::Manifest(_) => self.create_manifest(*key, bytes).await,
-            Key::Identity => self.put(Request::Create(*key, bytes)).await,
+            Key::Identity | Key::Probe(_) => self.put(Request::Create(*key, bytes)).await,
         };
         match answer {
             PutAnswer::Exists if self.has(Bug::ExistsIsOwn) => PutAnswer::Created,

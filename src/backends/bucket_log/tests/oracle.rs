@@ -1,4 +1,4 @@
-//! The invariants of the log, checked over everything that a run did.
+//! The invariants of the log, checked over everything that a run did: at each claim, and at the end.
 //!
 //! | | |
 //! |---|---|
@@ -24,7 +24,7 @@ use async_trait::async_trait;
 
 use super::{
     kv::{Command, KvReplica, State, Version},
-    network::Direct,
+    network::{Direct, Objects},
     world::{RunEntropy, World, settings},
 };
 use crate::bucket_log::{
@@ -67,7 +67,8 @@ pub struct Oracle {
 }
 
 /// The history: the records before the first seal of each epoch.
-struct History {
+#[derive(Default)]
+pub struct History {
     hashes: BTreeMap<Slot, Hash>,
     outcomes: BTreeMap<u64, bool>,
     versions: BTreeSet<(u8, Version)>,
@@ -75,26 +76,20 @@ struct History {
 }
 
 impl History {
-    fn of(world: &World) -> Result<Self, String> {
-        let objects = world.objects.lock();
-        let mut history = Self {
-            hashes: BTreeMap::new(),
-            outcomes: BTreeMap::new(),
-            versions: BTreeSet::new(),
-            end: State::default(),
-        };
-        while let Some(bytes) = objects.first.get(&Key::Slot(history.end.tail.next)) {
-            let slot = history.end.tail.next;
+    /// Adds what is new. The first content of a slot never changes.
+    fn advance(&mut self, objects: &Objects) -> Result<(), String> {
+        while let Some(bytes) = objects.first.get(&Key::Slot(self.end.tail.next)) {
+            let slot = self.end.tail.next;
             let object = Object::decode(bytes.clone()).map_err(|error| error.to_string())?;
             if object.header.kind == Kind::Record {
-                history.hashes.insert(slot, object.hash());
+                self.hashes.insert(slot, object.hash());
             }
-            for (command, made) in history.end.apply(&object) {
-                history.outcomes.insert(command.attempt, made);
+            for (command, made) in self.end.apply(&object) {
+                self.outcomes.insert(command.attempt, made);
+                self.versions.insert((command.key, self.end.value(command.key)));
             }
-            history.versions.extend(history.end.values.iter().map(|(key, value)| (*key, *value)));
         }
-        Ok(history)
+        Ok(())
     }
 }
 
@@ -171,17 +166,14 @@ impl Oracle {
     }
 }
 
-/// Checks every invariant at the end of a run.
-pub fn check(world: &Arc<World>) -> Result<(), String> {
+/// Checks every invariant that must hold at any time: at each claim, in the middle of a takeover.
+pub fn check_so_far(world: &Arc<World>) -> Result<(), String> {
     if let Some(broken) = world.objects.lock().broken.clone() {
         return Err(broken);
     }
-    let history = History::of(world)?;
-    world.oracle.lock().check(&history)?;
-    let left = world.clients_left();
-    if left > 0 {
-        return Err(format!("B8: {left} writes of clients are left"));
-    }
+    let history = &mut *world.history.lock();
+    history.advance(&world.objects.lock())?;
+    world.oracle.lock().check(history)?;
     let restored = restored(world)?;
     if restored != history.end {
         let (found, end) = (restored.tail.next, history.end.tail.next);
@@ -193,6 +185,16 @@ pub fn check(world: &Arc<World>) -> Result<(), String> {
         if *first != state {
             return Err(format!("B9: two nodes at {} differ", state.tail.next));
         }
+    }
+    Ok(())
+}
+
+/// Checks every invariant at the end of a run.
+pub fn check(world: &Arc<World>) -> Result<(), String> {
+    check_so_far(world)?;
+    let left = world.clients_left();
+    if left > 0 {
+        return Err(format!("B8: {left} writes of clients are left"));
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ use super::{
     executor::{Actor, Executor},
     kv::{Command, KvReplica, State, Version},
     network::{Connection, Objects},
-    oracle::{self, Oracle, Read},
+    oracle::{self, History, Oracle, Read},
 };
 use crate::bucket_log::{Edge, Handle, Node, Refused, Settings, planted::Planted};
 use tidegate_core::{
@@ -66,6 +66,7 @@ pub struct World {
     pub executor: Arc<Executor>,
     pub objects: Mutex<Objects>,
     pub oracle: Mutex<Oracle>,
+    pub history: Mutex<History>,
     pub bug: Option<Bug>,
     nodes: Vec<NodeState>,
     /// Writes that the clients still have to make.
@@ -93,6 +94,7 @@ impl World {
             executor: Executor::new(seed),
             objects: Mutex::default(),
             oracle: Mutex::default(),
+            history: Mutex::default(),
             bug,
             nodes: std::iter::repeat_with(node).take(NODES).collect(),
             left: (CLIENTS as u64 * WRITES).into(),
@@ -105,8 +107,14 @@ impl World {
         }
         let faults = Arc::clone(&world);
         world.executor.spawn(Actor::Client, async move { faults.inject().await });
-        let over = Arc::clone(&world);
+        let (over, mut claimed) = (Arc::clone(&world), None);
         world.executor.run(END_AT, || {
+            let newest = over.objects.lock().claimed;
+            if std::mem::replace(&mut claimed, newest) != newest
+                && let Err(problem) = oracle::check_so_far(&over)
+            {
+                over.break_with(problem);
+            }
             let is_settled = over.executor.now() > SETTLED_AT && over.clients_left() == 0;
             is_settled || over.objects.lock().broken.is_some()
         });
