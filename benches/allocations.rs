@@ -218,7 +218,7 @@ async fn post(router: &Router, path: &str, body: Bytes) -> Bytes {
 /// The lease request that reports success of the `leased` jobs.
 fn reports(leased: &Bytes) -> Bytes {
     let leased: Value = serde_json::from_slice(leased).unwrap();
-    let reports: Vec<Value> = leased["jobs"]
+    let reports: Vec<Value> = leased["leases"]
         .as_array()
         .unwrap()
         .iter()
@@ -252,7 +252,8 @@ async fn measure(memory: &Server, sqlite: &Server) {
             assert!(added.iter().all(Result::is_ok));
             print(&format!("a batch: enqueue in the engine, {what}"), counts, JOBS);
             let router = router(server);
-            let (counts, _) = counted(post(&router, "/v1/jobs/batch", body.clone())).await;
+            let (counts, added) = counted(post(&router, "/v1/jobs/batch", body.clone())).await;
+            assert_eq!(count_in(&added, r#""status":201"#), JOBS);
             print(&format!("a batch: the whole request, {what}"), counts, JOBS);
         }
         let router = router(sqlite);
@@ -263,9 +264,15 @@ async fn measure(memory: &Server, sqlite: &Server) {
         let (counts, leased) = counted(post(&router, "/v1/leases", lease)).await;
         print("a lease of 1000 jobs on SQLite", counts, JOBS);
         let body = reports(&leased);
-        let (counts, _) = counted(post(&router, "/v1/leases", body)).await;
+        let (counts, reported) = counted(post(&router, "/v1/leases", body)).await;
+        assert_eq!(count_in(&reported, r#""status":200"#), JOBS);
         print("1000 reports on SQLite", counts, JOBS);
     }
+}
+
+/// How often `text` occurs in an answer.
+fn count_in(answer: &Bytes, text: &str) -> usize {
+    std::str::from_utf8(answer).unwrap().matches(text).count()
 }
 
 fn reader(json: &[u8]) -> serde_json::Deserializer<serde_json::de::SliceRead<'_>> {
