@@ -200,7 +200,7 @@ fn encoded(write: Write, names: &Known) -> Result<Step, StoreError> {
             was,
         },
         Write::RequireItem { kind, name, version } => {
-            Step::RequireItem { kind, name, version: version as i64 }
+            Step::RequireItem { kind, name: (*name).to_owned(), version: version as i64 }
         }
         Write::SetItem { kind, name, was, version, bytes } => {
             let version = version as i64;

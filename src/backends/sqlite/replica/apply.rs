@@ -88,7 +88,7 @@ impl State {
 fn steps(object: &Durable) -> Result<Steps, Failure> {
     let object = object.object();
     if object.header.kind != Kind::Record {
-        return Ok(Steps::of(Vec::new())?);
+        return Steps::of(Vec::new());
     }
     let slot = object.header.slot;
     let unreadable = |error: &dyn std::error::Error| {
@@ -97,5 +97,5 @@ fn steps(object: &Durable) -> Result<Steps, Failure> {
     let commands = body::unpack(&object.body).map_err(|error| unreadable(&error))?;
     let txns = commands.iter().map(|command| wire::decode(command));
     let txns = txns.collect::<Result<Vec<_>, _>>().map_err(|error| unreadable(&error))?;
-    Ok(Steps::of(txns)?)
+    Steps::of(txns)
 }

@@ -89,7 +89,7 @@ fn to_wire(write: Write) -> Result<WireWrite, BadCommand> {
             WireWrite::SetLedger(queue, Box::new(ledger), option(was))
         }
         Write::RequireItem { kind, name, version } => {
-            WireWrite::RequireItem(kind.as_str().into(), name, version)
+            WireWrite::RequireItem(kind.as_str().into(), (*name).to_owned(), version)
         }
         Write::SetItem { kind, name, was, version, bytes } => {
             WireWrite::SetItem(kind.as_str().into(), name, was, version, bytes.map(Bytes::from))
@@ -119,7 +119,7 @@ fn from_wire(write: WireWrite) -> Result<Write, BadCommand> {
             Write::SetLedger { queue, ledger: *ledger, was: expect(was) }
         }
         WireWrite::RequireItem(kind, name, version) => {
-            Write::RequireItem { kind: item_kind(&kind)?, name, version }
+            Write::RequireItem { kind: item_kind(&kind)?, name: name.into(), version }
         }
         WireWrite::SetItem(kind, name, was, version, bytes) => Write::SetItem {
             kind: item_kind(&kind)?,
