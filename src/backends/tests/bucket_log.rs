@@ -220,7 +220,7 @@ impl Mix {
                 let version = if let Expect::Is(version) = was { version + 1 } else { 1 };
                 Write::SetLedger { queue, ledger: Ledger { version, ..Ledger::default() }, was }
             }
-            10 => Write::RequireItem { kind, name: item, version },
+            10 => Write::RequireItem { kind, name: item.into(), version },
             11 => {
                 let bytes = (version > 0).then(|| b"{}".to_vec());
                 Write::SetItem { kind, name: item, was: version, version: version + 1, bytes }
