@@ -31,6 +31,7 @@ const CORE: &[&str] = &[
     "checksum",
     "error_chain",
     "error_code",
+    "parsed",
     "ruled",
     "stored",
     "strict",
