@@ -358,7 +358,7 @@ async fn parts_that_cost_the_compiler_little_are_accepted() {
         all
     });
     for (attack, content) in [
-        ("31 components in components", nested(31)),
+        ("29 components in components", nested(29)),
         ("unused components", parsed("unused", &format!("(component {})", doubling()))),
         ("100,001 exports of one type", parsed("exports", &format!("(component {exports})"))),
     ] {
