@@ -1,5 +1,8 @@
 //! Planted bugs: each leaves out a rule, and the simulation must find it. Most are planted from
 //! outside, in the connection of a node to the bucket or in the server around it.
+//!
+//! A claim without an answer that counts as one's own is no bug of this code, so it is not among
+//! them: a reader follows the slots and not the claims, and the next leader makes the claim again.
 
 use crate::bucket_log::planted::PlantedBug;
 
@@ -22,8 +25,6 @@ pub enum Bug {
     UnknownIsFailed,
     /// A repeated PUT has other bytes.
     RepeatedWithOtherBytes,
-    /// A claim without an answer counts as one's own.
-    UnknownClaimIsOwn,
     /// Records of the open epoch are removed.
     OpenEpochTruncated,
     /// Seals are removed.
@@ -60,16 +61,15 @@ pub enum Bug {
 
 impl Bug {
     /// Every bug, with the first seed of those that are searched for it: near one that finds it.
-    pub const ALL: [(Self, u64); 25] = [
+    pub const ALL: [(Self, u64); 24] = [
         (Self::NoSeal, 0),
         (Self::OneEpochSealed, 0),
         (Self::AnsweredOutOfOrder, 0),
-        (Self::EpochReused, 0),
+        (Self::EpochReused, 50),
         (Self::ExistsIsOwn, 0),
         (Self::ExistsIsForeign, 0),
         (Self::UnknownIsFailed, 0),
         (Self::RepeatedWithOtherBytes, 0),
-        (Self::UnknownClaimIsOwn, 0),
         (Self::OpenEpochTruncated, 0),
         (Self::SealsRemoved, 0),
         (Self::TruncatedBeforeSnapshot, 0),
