@@ -153,7 +153,9 @@ impl Connection {
     async fn create_seal(&self, slot: Slot, header: Header, bytes: Bytes) -> PutAnswer {
         let key = Key::Slot(slot);
         let executor = &self.world.executor;
-        if executor.happens(0.1) && self.world.has_faults() {
+        // What the chain and the second look for a snapshot prevent is rare.
+        let freezes = if self.has(Bug::ChainAndSnapshotUnchecked) { 0.6 } else { 0.1 };
+        if executor.happens(freezes) && self.world.has_faults() {
             executor.freeze(self.node, executor.pick(&[20_000, 60_000]));
             executor.elapse(10).await;
         }
