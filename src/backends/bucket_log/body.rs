@@ -13,7 +13,7 @@ pub const MAX_GROUP_BYTES: usize = 64 << 20;
 
 /// The body of a claim.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Claim {
+pub struct EpochClaim {
     /// Where the process answers requests.
     pub address: String,
     /// The epoch of the newest snapshot that the process knew; 0 if there was none.
@@ -22,11 +22,11 @@ pub struct Claim {
     pub unknown: UnknownFields,
 }
 
-record!(Claim { address, snapshot });
+record!(EpochClaim { address, snapshot });
 
 /// The body of a start record.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Start {
+pub struct StartRecord {
     /// Where the leader answers requests.
     pub address: String,
     /// The number of the tables of the replicated store that the records are for.
@@ -35,13 +35,13 @@ pub struct Start {
     pub unknown: UnknownFields,
 }
 
-record!(Start { address, schema });
+record!(StartRecord { address, schema });
 
 /// The body of a manifest.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Manifest {
     /// The parts, in order.
-    pub parts: Vec<Part>,
+    pub parts: Vec<SnapshotPart>,
     /// The epoch of the snapshot before this one; 0 if there was none.
     pub previous: u64,
     /// The fields that a newer release added.
@@ -52,7 +52,7 @@ record!(Manifest { parts, previous });
 
 /// A part of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Part {
+pub struct SnapshotPart {
     /// Its SHA-256.
     pub hash: [u8; 32],
     /// How many bytes it has.
@@ -61,7 +61,7 @@ pub struct Part {
     pub unknown: UnknownFields,
 }
 
-record!(Part { hash, bytes });
+record!(SnapshotPart { hash, bytes });
 
 /// Why a body cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -157,9 +157,9 @@ mod tests {
     #[test]
     fn bodies_keep_the_fields_of_later_releases() {
         let later = rmp_serde::to_vec(&("address", 7, "a later field")).unwrap();
-        let claim: Claim = decode(&later).unwrap();
+        let claim: EpochClaim = decode(&later).unwrap();
         assert_eq!((claim.address.as_str(), claim.snapshot), ("address", 7));
         assert_eq!(encode(&claim), later);
-        decode::<Claim>(b"").unwrap_err();
+        decode::<EpochClaim>(b"").unwrap_err();
     }
 }

@@ -15,7 +15,7 @@ use tidegate_core::port::{Clock, Entropy};
 
 use super::{
     create::{Created, GetAnswer, PutAnswer, after_get, after_put},
-    key::Key,
+    key::ObjectKey,
     truncate::Removable,
 };
 
@@ -26,12 +26,12 @@ const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
 
 /// Object storage in which an object can be created once.
 #[async_trait]
-pub trait Bucket: Send + Sync {
+pub trait LogBucket: Send + Sync {
     /// Writes an object unless there is one.
-    async fn create(&self, key: &Key, bytes: Bytes) -> PutAnswer;
+    async fn create(&self, key: &ObjectKey, bytes: Bytes) -> PutAnswer;
 
     /// Reads an object, strongly consistent.
-    async fn read(&self, key: &Key) -> GetAnswer;
+    async fn read(&self, key: &ObjectKey) -> GetAnswer;
 
     /// Removes an object; whether it is known that the store did so. Removing what is absent counts.
     async fn remove(&self, object: &Removable) -> bool;
@@ -51,15 +51,15 @@ impl StoreBucket {
         Self { store, prefix }
     }
 
-    fn path(&self, key: &Key) -> Path {
+    fn path(&self, key: &ObjectKey) -> Path {
         let key = key.to_string();
         key.split('/').fold(self.prefix.clone(), Path::join)
     }
 }
 
 #[async_trait]
-impl Bucket for StoreBucket {
-    async fn create(&self, key: &Key, bytes: Bytes) -> PutAnswer {
+impl LogBucket for StoreBucket {
+    async fn create(&self, key: &ObjectKey, bytes: Bytes) -> PutAnswer {
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
         let written = self.store.put_opts(&self.path(key), PutPayload::from(bytes), options).await;
         match written {
@@ -76,7 +76,7 @@ impl Bucket for StoreBucket {
         }
     }
 
-    async fn read(&self, key: &Key) -> GetAnswer {
+    async fn read(&self, key: &ObjectKey) -> GetAnswer {
         let read = async {
             self.store.get_opts(&self.path(key), GetOptions::default()).await?.bytes().await
         };
@@ -105,7 +105,7 @@ impl Bucket for StoreBucket {
 #[derive(Clone)]
 pub struct Edge {
     /// The bucket.
-    pub bucket: Arc<dyn Bucket>,
+    pub bucket: Arc<dyn LogBucket>,
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// The random numbers.
@@ -114,7 +114,7 @@ pub struct Edge {
 
 impl Edge {
     /// Creates an object, or finds out which one is there. It ends when the slot is decided.
-    pub(super) async fn create(&self, key: &Key, bytes: &Bytes) -> Created {
+    pub(super) async fn create(&self, key: &ObjectKey, bytes: &Bytes) -> Created {
         let mut delay = MIN_RETRY_DELAY;
         loop {
             let put = self.bucket.create(key, bytes.clone()).await;
@@ -129,7 +129,7 @@ impl Edge {
     }
 
     /// Reads an object, if there is one. It ends when the store has answered.
-    pub(super) async fn read(&self, key: &Key) -> Option<Bytes> {
+    pub(super) async fn read(&self, key: &ObjectKey) -> Option<Bytes> {
         let mut delay = MIN_RETRY_DELAY;
         loop {
             match self.bucket.read(key).await {

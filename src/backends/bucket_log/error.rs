@@ -3,7 +3,7 @@
 
 use std::fmt::Display;
 
-use super::{key::Key, replica::ReplicaError};
+use super::{key::ObjectKey, replica::ReplicaError};
 
 /// Why a node stops.
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +22,7 @@ pub enum LogError {
 }
 
 impl LogError {
-    pub(super) fn object(key: &Key, problem: impl Display) -> Self {
+    pub(super) fn object(key: &ObjectKey, problem: impl Display) -> Self {
         Self::Object { key: key.to_string(), problem: problem.to_string() }
     }
 }

@@ -4,10 +4,10 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 
 use super::{
-    body::{self, Claim},
+    body::{self, EpochClaim},
     error::LogError,
-    key::{Epoch, Key, Slot},
-    newest::Search,
+    key::{Epoch, ObjectKey, Slot},
+    newest::EpochSearch,
     node::Node,
     object::{Hash, Kind, Object},
     planted::PlantedBug,
@@ -50,7 +50,7 @@ impl<R: Replica> Node<R> {
     pub(super) async fn verify_start(&self) -> Result<(), LogError> {
         let tail = self.replica.tail();
         let Some(before) = self.slot_before(tail).await? else { return Ok(()) };
-        let key = Key::Slot(before);
+        let key = ObjectKey::Slot(before);
         let hash = match self.edge.read(&key).await {
             Some(bytes) => {
                 let object =
@@ -103,14 +103,14 @@ impl<R: Replica> Node<R> {
                     // The epoch was sealed behind this slot, so the slot was filled before.
                     misses = if missing.replace(here) == Some(here) { misses + 1 } else { 1 };
                     if misses > MAX_MISSES {
-                        return Err(LogError::object(&Key::Slot(here), "it is gone"));
+                        return Err(LogError::object(&ObjectKey::Slot(here), "it is gone"));
                     }
                 }
                 (Followed::Elsewhere, snapshot) => {
                     discards += 1;
                     if discards > MAX_DISCARDS {
                         let problem = NotNext::Unchained;
-                        return Err(LogError::object(&Key::Slot(here), problem));
+                        return Err(LogError::object(&ObjectKey::Slot(here), problem));
                     }
                     self.discard(snapshot).await?;
                 }
@@ -120,7 +120,7 @@ impl<R: Replica> Node<R> {
 
     /// Whether `epoch` has its start record. Then every epoch before it is sealed.
     async fn has_start(&self, epoch: Epoch) -> bool {
-        self.edge.read(&Key::Slot(Slot::first_of(epoch))).await.is_some()
+        self.edge.read(&ObjectKey::Slot(Slot::first_of(epoch))).await.is_some()
     }
 
     /// Replaces the local state by `snapshot`, or by the empty state.
@@ -139,7 +139,7 @@ impl<R: Replica> Node<R> {
         loop {
             let tail = self.replica.tail();
             let slots = (0..ahead).map(|add| Slot { seq: tail.next.seq + add, ..tail.next });
-            let keys: Vec<Key> = slots.map(Key::Slot).collect();
+            let keys: Vec<ObjectKey> = slots.map(ObjectKey::Slot).collect();
             let found = join_all(keys.iter().map(|key| self.edge.read(key))).await;
             let Continuation { objects, may_go_on, is_elsewhere } =
                 self.continuation(tail, found)?;
@@ -198,7 +198,7 @@ impl<R: Replica> Node<R> {
 
     async fn behind_gap(&self, tail: Tail) -> Option<Durable> {
         let next = tail.next.next();
-        let bytes = self.edge.read(&Key::Slot(next)).await?;
+        let bytes = self.edge.read(&ObjectKey::Slot(next)).await?;
         let hash = Object::decode(bytes.clone()).ok()?.header.previous;
         let object = Tail { next, hash, ..tail }.read(self.log, bytes).ok()?;
         (object.object().header.kind == Kind::Record).then_some(object)
@@ -208,9 +208,9 @@ impl<R: Replica> Node<R> {
     pub(super) async fn newest_epoch(&self) -> Option<Epoch> {
         let applied = self.replica.tail().next.epoch.previous();
         let known = (*self.known.lock()).max(applied);
-        let mut search = Search::from(known);
+        let mut search = EpochSearch::from(known);
         while let Some(epoch) = search.probe() {
-            let is_claimed = self.edge.read(&Key::Claim(epoch)).await.is_some();
+            let is_claimed = self.edge.read(&ObjectKey::Claim(epoch)).await.is_some();
             search.note(epoch, is_claimed);
         }
         let found = search.found();
@@ -220,8 +220,8 @@ impl<R: Replica> Node<R> {
     }
 
     /// The claim of `epoch`, which exists, and the process that made it.
-    pub(super) async fn claim(&self, epoch: Epoch) -> Result<Claim, LogError> {
-        let key = Key::Claim(epoch);
+    pub(super) async fn claim(&self, epoch: Epoch) -> Result<EpochClaim, LogError> {
+        let key = ObjectKey::Claim(epoch);
         let wrong = |problem: String| LogError::object(&key, problem);
         let bytes = self.edge.read(&key).await.ok_or_else(|| wrong("it is gone".into()))?;
         let object = Object::decode(bytes).map_err(|error| wrong(error.to_string()))?;

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::{
     body::MAX_GROUP_BYTES,
     bucket::Edge,
-    key::{Epoch, Key},
+    key::{Epoch, ObjectKey},
 };
 
 /// Most commands of a record, unless a single request has more.
@@ -27,7 +27,7 @@ pub(super) const MAX_WAITING_REQUESTS: usize = 4096;
 
 /// Why commands were not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum LogRefusal {
     /// This node does not lead. The commands were not executed, and never will be.
     #[error("this node does not lead")]
     NotLeader,
@@ -40,27 +40,27 @@ pub enum Refused {
 }
 
 /// Commands that are executed in one record, in their order.
-pub(super) struct Request<A> {
+pub(super) struct LogRequest<A> {
     pub commands: Vec<Bytes>,
     pub reply: Reply<A>,
 }
 
-pub(super) type Reply<A> = oneshot::Sender<Result<Vec<A>, Refused>>;
+pub(super) type Reply<A> = oneshot::Sender<Result<Vec<A>, LogRefusal>>;
 
-impl<A> Request<A> {
+impl<A> LogRequest<A> {
     fn bytes(&self) -> usize {
         self.commands.iter().map(Bytes::len).sum()
     }
 
     pub(super) fn refuse(self) {
         // The caller may have stopped waiting.
-        let _ = self.reply.send(Err(Refused::NotLeader));
+        let _ = self.reply.send(Err(LogRefusal::NotLeader));
     }
 }
 
 /// Removes the requests of the next record from `waiting`: the first one, and those behind it until
 /// the record is full.
-pub(super) fn take_group<A>(waiting: &mut VecDeque<Request<A>>) -> Vec<Request<A>> {
+pub(super) fn take_group<A>(waiting: &mut VecDeque<LogRequest<A>>) -> Vec<LogRequest<A>> {
     let (mut commands, mut bytes, mut group) = (0, 0, Vec::new());
     while let Some(next) = waiting.front() {
         commands += next.commands.len();
@@ -90,7 +90,7 @@ impl Leadership {
 
 /// Passes commands to a node.
 pub struct Handle<A> {
-    requests: mpsc::Sender<Request<A>>,
+    requests: mpsc::Sender<LogRequest<A>>,
     leadership: Arc<Leadership>,
     edge: Edge,
 }
@@ -110,7 +110,7 @@ impl<A> Handle<A> {
     pub(super) fn new(
         edge: Edge,
         leadership: Arc<Leadership>,
-    ) -> (Self, mpsc::Receiver<Request<A>>) {
+    ) -> (Self, mpsc::Receiver<LogRequest<A>>) {
         let (requests, arrivals) = mpsc::channel(MAX_WAITING_REQUESTS);
         (Self { requests, leadership, edge }, arrivals)
     }
@@ -124,19 +124,19 @@ impl<A> Handle<A> {
     ///
     /// # Errors
     ///
-    /// [`Refused`].
-    pub async fn submit(&self, commands: Vec<Bytes>) -> Result<Vec<A>, Refused> {
+    /// [`LogRefusal`].
+    pub async fn submit(&self, commands: Vec<Bytes>) -> Result<Vec<A>, LogRefusal> {
         if commands.iter().map(Bytes::len).sum::<usize>() > MAX_GROUP_BYTES {
-            return Err(Refused::TooLarge);
+            return Err(LogRefusal::TooLarge);
         }
         if self.epoch().is_none() {
-            return Err(Refused::NotLeader);
+            return Err(LogRefusal::NotLeader);
         }
         let (reply, answer) = oneshot::channel();
-        let sent = self.requests.send(Request { commands, reply }).await;
-        sent.map_err(|_| Refused::NotLeader)?;
+        let sent = self.requests.send(LogRequest { commands, reply }).await;
+        sent.map_err(|_| LogRefusal::NotLeader)?;
         // A node that stops drops the replies of records whose PUTs are under way.
-        answer.await.unwrap_or(Err(Refused::OutcomeUnknown))
+        answer.await.unwrap_or(Err(LogRefusal::OutcomeUnknown))
     }
 
     /// Ends once it is certain that no other node had acknowledged anything when this call began:
@@ -144,10 +144,10 @@ impl<A> Handle<A> {
     ///
     /// # Errors
     ///
-    /// [`Refused`].
-    pub async fn prove_leadership(&self) -> Result<(), Refused> {
-        let epoch = self.epoch().ok_or(Refused::NotLeader)?;
-        match self.edge.read(&Key::Claim(epoch.next())).await {
+    /// [`LogRefusal`].
+    pub async fn prove_leadership(&self) -> Result<(), LogRefusal> {
+        let epoch = self.epoch().ok_or(LogRefusal::NotLeader)?;
+        match self.edge.read(&ObjectKey::Claim(epoch.next())).await {
             None => Ok(()),
             // A process wants to lead. Only a record of this leader proves that it has not yet
             // sealed this epoch.
@@ -161,9 +161,9 @@ mod tests {
     use super::*;
 
     fn groups(requests: &[&[usize]]) -> Vec<usize> {
-        let request = |lengths: &&[usize]| Request {
+        let request = |lengths: &&[usize]| LogRequest {
             commands: lengths.iter().map(|length| Bytes::from(vec![0; *length])).collect(),
-            reply: oneshot::channel::<Result<Vec<()>, Refused>>().0,
+            reply: oneshot::channel::<Result<Vec<()>, LogRefusal>>().0,
         };
         let mut waiting: VecDeque<_> = requests.iter().map(request).collect();
         let mut groups = Vec::new();

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tidegate_core::checksum::checksum;
 
-use super::{bucket::Edge, create::Created, error::LogError, key::Key, object::LogId};
+use super::{bucket::Edge, create::Created, error::LogError, key::ObjectKey, object::LogId};
 
 /// The only format of a log.
 const FORMAT: u32 = 1;
@@ -37,14 +37,14 @@ impl Identity {
 ///
 /// [`LogError::Object`] if the object is not an identity of this format.
 pub async fn identify(edge: &Edge) -> Result<LogId, LogError> {
-    let key = Key::Identity;
+    let key = ObjectKey::Identity;
     let there = edge.read(&key).await;
     let bytes = if let Some(there) = there { there } else { create(edge, &key).await? };
     parse(&bytes).map_err(|problem| LogError::object(&key, problem))
 }
 
 /// Creates the identity of a new log, unless another process does so at the same time.
-async fn create(edge: &Edge, key: &Key) -> Result<Bytes, LogError> {
+async fn create(edge: &Edge, key: &ObjectKey) -> Result<Bytes, LogError> {
     let drawn = Identity::new(LogId(edge.entropy.bits()));
     let drawn = serde_json::to_vec(&drawn).map_err(|error| LogError::object(key, error))?;
     let drawn = Bytes::from(drawn);

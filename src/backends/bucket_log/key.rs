@@ -75,7 +75,7 @@ impl Display for Slot {
 
 /// The name of an object that is created once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Key {
+pub enum ObjectKey {
     /// The identity of the log.
     Identity,
     /// The claim of an epoch.
@@ -97,7 +97,7 @@ pub enum Key {
     Probe(u128),
 }
 
-impl Display for Key {
+impl Display for ObjectKey {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Identity => f.write_str("log.json"),
@@ -120,7 +120,7 @@ mod tests {
     fn names_sort_as_their_numbers_count() {
         let slot = |epoch, seq| Slot { epoch: Epoch(epoch), seq };
         let slots = [slot(1, 0), slot(1, 9), slot(1, 10), slot(9, 3), slot(10, 0), slot(2_000, 7)];
-        let names = slots.map(|slot| Key::Slot(slot).to_string());
+        let names = slots.map(|slot| ObjectKey::Slot(slot).to_string());
         assert!(slots.is_sorted() && names.is_sorted(), "{names:?}");
         assert_eq!(names[2], "log/0000000001/000000000010");
     }
@@ -129,11 +129,11 @@ mod tests {
     fn every_object_has_its_own_name() {
         let epoch = Epoch::FIRST.next();
         let names = [
-            Key::Identity,
-            Key::Claim(epoch),
-            Key::Slot(Slot::first_of(epoch)),
-            Key::Manifest(epoch),
-            Key::Part { epoch, nonce: 0xab, index: 3 },
+            ObjectKey::Identity,
+            ObjectKey::Claim(epoch),
+            ObjectKey::Slot(Slot::first_of(epoch)),
+            ObjectKey::Manifest(epoch),
+            ObjectKey::Part { epoch, nonce: 0xab, index: 3 },
         ]
         .map(|key| key.to_string());
         assert_eq!(

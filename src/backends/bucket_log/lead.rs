@@ -10,10 +10,10 @@
 use bytes::Bytes;
 
 use super::{
-    body::{self, Claim, Start},
+    body::{self, EpochClaim, StartRecord},
     create::Created,
     error::LogError,
-    key::{Epoch, Key, Slot},
+    key::{Epoch, ObjectKey, Slot},
     node::Node,
     object::{Hash, Kind},
     planted::PlantedBug,
@@ -61,14 +61,14 @@ impl<R: Replica> Node<R> {
     /// Claims `epoch`; false if another process has.
     async fn claims(&self, epoch: Epoch) -> Result<bool, LogError> {
         let snapshot = self.newest_snapshot().await?;
-        let claim = Claim {
+        let claim = EpochClaim {
             address: self.settings.address.clone(),
             snapshot: snapshot.map_or(0, |snapshot| snapshot.epoch.number()),
-            ..Claim::default()
+            ..EpochClaim::default()
         };
         let at = Tail { next: Slot::first_of(epoch), hash: Hash::NONE, time: Timestamp::EPOCH };
         let object = self.object(Kind::Claim, at, body::encode(&claim));
-        let created = self.edge.create(&Key::Claim(epoch), object.bytes()).await;
+        let created = self.edge.create(&ObjectKey::Claim(epoch), object.bytes()).await;
         Ok(created == Created::Own)
     }
 
@@ -98,10 +98,10 @@ impl<R: Replica> Node<R> {
     /// it. False if one has.
     async fn starts(&self, kind: Kind) -> Result<bool, LogError> {
         let tail = self.replica.tail();
-        let start = Start {
+        let start = StartRecord {
             address: self.settings.address.clone(),
             schema: self.replica.schema(),
-            ..Start::default()
+            ..StartRecord::default()
         };
         let object = match kind {
             Kind::Start => self.object(kind, tail, body::encode(&start)),

@@ -38,18 +38,18 @@ pub mod planted;
 mod probe;
 pub mod replica;
 mod serve;
+#[cfg(test)]
+mod simulation;
 mod snapshot;
 pub mod tail;
-#[cfg(test)]
-mod tests;
 mod truncate;
 
-pub use bucket::{Bucket, Edge, StoreBucket};
+pub use bucket::{Edge, LogBucket, StoreBucket};
 pub use error::LogError;
-pub use handle::{Handle, Refused};
+pub use handle::{Handle, LogRefusal};
 pub use identity::identify;
-pub use node::{Node, Settings};
+pub use node::{Node, NodeSettings};
 pub use probe::{UnfitStore, probe};
-pub use replica::{Frozen, NextPart, Parts, Replica, ReplicaError, Restored};
+pub use replica::{Frozen, NextPart, Replica, ReplicaError, Restored, SnapshotParts};
 pub use tail::{Durable, Tail};
 pub use truncate::Removable;

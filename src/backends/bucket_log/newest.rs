@@ -7,7 +7,7 @@ use super::key::Epoch;
 
 /// The search for the newest claim.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Search {
+pub(super) struct EpochSearch {
     /// The newest epoch that is known to be claimed; 0 for none.
     claimed: u64,
     /// The oldest epoch that is known not to be, once there is one.
@@ -15,7 +15,7 @@ pub(super) struct Search {
     step: u64,
 }
 
-impl Search {
+impl EpochSearch {
     /// A search that starts at `known`, an epoch that is claimed; none if no claim is known.
     pub(super) fn from(known: Option<Epoch>) -> Self {
         Self { claimed: known.map_or(0, Epoch::number), unclaimed: None, step: 1 }
@@ -57,7 +57,7 @@ mod tests {
     fn the_newest_epoch_is_found_from_every_known_one() {
         for newest in 0..70 {
             for known in 0..=newest {
-                let mut search = Search::from(Epoch::new(known));
+                let mut search = EpochSearch::from(Epoch::new(known));
                 let mut requests = 0;
                 while let Some(epoch) = search.probe() {
                     search.note(epoch, epoch.number() <= newest);

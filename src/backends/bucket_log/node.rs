@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use super::{
     bucket::Edge,
     error::LogError,
-    handle::{Handle, Leadership, Request},
+    handle::{Handle, Leadership, LogRequest},
     identity::identify,
     key::{Epoch, Slot},
     object::{Header, Kind, LogId, Object},
@@ -29,7 +29,7 @@ use super::{
 
 /// The bounds of a node.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct NodeSettings {
     /// Where this node answers requests, for the others.
     pub address: String,
     /// Most PUTs of records under way.
@@ -48,7 +48,7 @@ pub struct Settings {
     pub patience: (Duration, Duration),
 }
 
-impl Default for Settings {
+impl Default for NodeSettings {
     fn default() -> Self {
         Self {
             address: String::new(),
@@ -68,14 +68,14 @@ pub struct Node<R: Replica> {
     pub(super) edge: Edge,
     pub(super) log: LogId,
     pub(super) replica: Arc<R>,
-    pub(super) settings: Settings,
+    pub(super) settings: NodeSettings,
     /// The life of this process: another one after every start.
     pub(super) nonce: u128,
     /// The newest epoch that is known to be claimed.
     pub(super) known: Mutex<Option<Epoch>>,
     pub(super) leadership: Arc<Leadership>,
     pub(super) planted: Planted,
-    requests: tokio::sync::Mutex<mpsc::Receiver<Request<R::Answer>>>,
+    requests: tokio::sync::Mutex<mpsc::Receiver<LogRequest<R::Answer>>>,
 }
 
 impl<R: Replica> Node<R> {
@@ -87,7 +87,7 @@ impl<R: Replica> Node<R> {
     pub async fn open(
         edge: Edge,
         replica: Arc<R>,
-        settings: Settings,
+        settings: NodeSettings,
         planted: Planted,
     ) -> Result<(Self, Handle<R::Answer>), LogError> {
         let log = identify(&edge).await?;

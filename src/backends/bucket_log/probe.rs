@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use super::{
     bucket::Edge,
     create::{GetAnswer, PutAnswer},
-    key::Key,
+    key::ObjectKey,
     truncate::Removable,
 };
 
@@ -44,7 +44,7 @@ pub enum UnfitStore {
 /// [`UnfitStore`].
 pub async fn probe(edge: &Edge) -> Result<(), UnfitStore> {
     let nonce = edge.entropy.bits();
-    let key = Key::Probe(nonce);
+    let key = ObjectKey::Probe(nonce);
     let bytes = |writer: u8| Bytes::from(format!("{nonce:032x} {writer}"));
     let puts =
         join_all((0..PUTS_AT_ONCE).map(|writer| edge.bucket.create(&key, bytes(writer)))).await;

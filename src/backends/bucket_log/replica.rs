@@ -52,7 +52,7 @@ pub trait Replica: Send + Sync {
     async fn freeze(&self) -> Result<Box<dyn Frozen>, ReplicaError>;
 
     /// Replaces the state by a frozen one. If a part is missing, the state is what it was.
-    async fn restore(&self, parts: &mut dyn Parts) -> Result<Restored, ReplicaError>;
+    async fn restore(&self, parts: &mut dyn SnapshotParts) -> Result<Restored, ReplicaError>;
 
     /// Replaces the state by that before the first record.
     async fn clear(&self) -> Result<(), ReplicaError>;
@@ -70,7 +70,7 @@ pub trait Frozen: Send {
 
 /// The parts of a snapshot, in order.
 #[async_trait]
-pub trait Parts: Send {
+pub trait SnapshotParts: Send {
     /// The next part.
     async fn next(&mut self) -> NextPart;
 }

@@ -19,7 +19,7 @@ use super::{
     create::Created,
     error::LogError,
     flight::Flight,
-    handle::{MAX_WAITING_REQUESTS, Refused, Reply, Request, take_group},
+    handle::{LogRefusal, LogRequest, MAX_WAITING_REQUESTS, Reply, take_group},
     key::Epoch,
     lead::Leading,
     node::Node,
@@ -37,7 +37,7 @@ struct Waiter<A> {
 /// What a leader waits for.
 enum Happened<A> {
     /// A request arrived.
-    Arrived(Request<A>),
+    Arrived(LogRequest<A>),
     /// Every handle is gone.
     Closed,
     /// The PUT of the slot with this number was decided.
@@ -50,7 +50,7 @@ enum Happened<A> {
 
 /// What a leader has under way.
 struct Work<'n, A> {
-    waiting: VecDeque<Request<A>>,
+    waiting: VecDeque<LogRequest<A>>,
     flight: Flight<Vec<Waiter<A>>>,
     puts: FuturesUnordered<BoxFuture<'n, (u64, Created)>>,
     snapshots: FuturesUnordered<BoxFuture<'n, Result<(), LogError>>>,
@@ -63,7 +63,7 @@ struct Work<'n, A> {
 }
 
 impl<A> Work<'_, A> {
-    async fn next(&mut self, requests: &mut mpsc::Receiver<Request<A>>) -> Happened<A> {
+    async fn next(&mut self, requests: &mut mpsc::Receiver<LogRequest<A>>) -> Happened<A> {
         poll_fn(|context| {
             if let Poll::Ready(Some((seq, created))) = self.puts.poll_next_unpin(context) {
                 return Poll::Ready(Happened::Decided(seq, created));
@@ -93,7 +93,7 @@ impl<R: Replica> Node<R> {
     pub(super) async fn serve(
         &self,
         leading: Leading,
-        requests: &mut mpsc::Receiver<Request<R::Answer>>,
+        requests: &mut mpsc::Receiver<LogRequest<R::Answer>>,
     ) -> Result<(), LogError> {
         let mut work = Work {
             waiting: VecDeque::new(),
@@ -114,7 +114,7 @@ impl<R: Replica> Node<R> {
                     };
                     let old =
                         std::mem::replace(&mut work.flight, Flight::behind(self.replica.tail()));
-                    answer_lost(old, Refused::NotLeader);
+                    answer_lost(old, LogRefusal::NotLeader);
                     work.puts.clear();
                     work.bytes = 0;
                     self.begin_snapshot(&mut work, leading);
@@ -172,7 +172,7 @@ impl<R: Replica> Node<R> {
             work.bytes += bytes.len() as u64;
             let waiters = group
                 .into_iter()
-                .map(|Request { commands, reply }| Waiter { commands: commands.len(), reply });
+                .map(|LogRequest { commands, reply }| Waiter { commands: commands.len(), reply });
             work.flight.push(object, waiters.collect());
             work.puts.push(Box::pin(async move {
                 (tail.next.seq, self.edge.create(&key, &bytes).await)
@@ -209,10 +209,10 @@ impl<R: Replica> Node<R> {
         let Work { waiting, flight, .. } = work;
         let epoch = flight.epoch();
         self.leadership.set(None);
-        waiting.into_iter().for_each(Request::refuse);
+        waiting.into_iter().for_each(LogRequest::refuse);
         let refused = match self.is_truncated(epoch).await {
-            Ok(false) => Refused::NotLeader,
-            Ok(true) | Err(_) => Refused::OutcomeUnknown,
+            Ok(false) => LogRefusal::NotLeader,
+            Ok(true) | Err(_) => LogRefusal::OutcomeUnknown,
         };
         answer_lost(flight, refused);
         Ok(())
@@ -227,7 +227,7 @@ impl<R: Replica> Node<R> {
 }
 
 /// Answers the callers of records that this leader will not apply.
-fn answer_lost<A>(flight: Flight<Vec<Waiter<A>>>, refused: Refused) {
+fn answer_lost<A>(flight: Flight<Vec<Waiter<A>>>, refused: LogRefusal) {
     for Waiter { reply, .. } in flight.into_lost().into_iter().flatten() {
         let _ = reply.send(Err(refused));
     }

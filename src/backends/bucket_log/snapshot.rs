@@ -7,14 +7,14 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 
 use super::{
-    body::{self, Manifest, Part},
+    body::{self, Manifest, SnapshotPart},
     bucket::Edge,
     create::Created,
     error::LogError,
-    key::{Epoch, Key, Slot},
+    key::{Epoch, ObjectKey, Slot},
     node::Node,
     object::{Hash, Kind, Object},
-    replica::{Frozen, NextPart, Parts, Replica},
+    replica::{Frozen, NextPart, Replica, SnapshotParts},
     tail::{NotNext, Tail},
     truncate::Removable,
 };
@@ -35,8 +35,8 @@ pub(super) struct Snapshot {
 
 impl Snapshot {
     /// The key of a part.
-    pub(super) fn part(&self, index: usize) -> Key {
-        Key::Part { epoch: self.epoch, nonce: self.nonce, index: index as u32 }
+    pub(super) fn part(&self, index: usize) -> ObjectKey {
+        ObjectKey::Part { epoch: self.epoch, nonce: self.nonce, index: index as u32 }
     }
 
     /// The epoch of the snapshot before it.
@@ -69,7 +69,7 @@ impl<R: Replica> Node<R> {
 
     /// The snapshot of `epoch`, if there is one.
     pub(super) async fn snapshot_of(&self, epoch: Epoch) -> Result<Option<Snapshot>, LogError> {
-        let key = Key::Manifest(epoch);
+        let key = ObjectKey::Manifest(epoch);
         let Some(bytes) = self.edge.read(&key).await else { return Ok(None) };
         let object = Object::decode(bytes).map_err(|error| LogError::object(&key, error))?;
         let header = &object.header;
@@ -111,7 +111,7 @@ impl<R: Replica> Node<R> {
         while let Some(bytes) = base.next().await? {
             let key = snapshot.part(snapshot.manifest.parts.len());
             let hash = Hash::of(&bytes).0;
-            let part = Part { hash, bytes: bytes.len() as u64, ..Part::default() };
+            let part = SnapshotPart { hash, bytes: bytes.len() as u64, ..SnapshotPart::default() };
             snapshot.manifest.parts.push(part);
             let created = self.edge.create(&key, &bytes).await;
             let stored = self.edge.read(&key).await;
@@ -121,7 +121,7 @@ impl<R: Replica> Node<R> {
         }
         let at = Tail { next: Slot::first_of(epoch), hash, time };
         let object = self.object(Kind::Manifest, at, body::encode(&snapshot.manifest));
-        match self.edge.create(&Key::Manifest(epoch), object.bytes()).await {
+        match self.edge.create(&ObjectKey::Manifest(epoch), object.bytes()).await {
             Created::Own => self.truncate(snapshot).await,
             // Another process has made a snapshot of the same state.
             Created::Other(_) => {
@@ -140,11 +140,11 @@ struct Download<'a> {
     snapshot: &'a Snapshot,
     index: usize,
     is_gone: bool,
-    problem: Option<(Key, &'static str)>,
+    problem: Option<(ObjectKey, &'static str)>,
 }
 
 #[async_trait]
-impl Parts for Download<'_> {
+impl SnapshotParts for Download<'_> {
     async fn next(&mut self) -> NextPart {
         let Some(part) = self.snapshot.manifest.parts.get(self.index) else {
             return NextPart::End;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tidegate_core::time::Timestamp;
 
 use super::{
-    key::{Key, Slot},
+    key::{ObjectKey, Slot},
     object::{Hash, Kind, LogId, NotReadable, Object},
 };
 
@@ -54,8 +54,8 @@ impl Tail {
         Self { next: Slot::FIRST, hash: Hash::NONE, time: Timestamp::from_millis(0) };
 
     /// The key of the next slot.
-    pub fn key(&self) -> Key {
-        Key::Slot(self.next)
+    pub fn key(&self) -> ObjectKey {
+        ObjectKey::Slot(self.next)
     }
 
     /// The object of the next slot, from the bytes that were read there.

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, ops::RangeInclusive};
 
 use super::{
     error::LogError,
-    key::{Epoch, Key, Slot},
+    key::{Epoch, ObjectKey, Slot},
     node::Node,
     replica::Replica,
     snapshot::Snapshot,
@@ -15,11 +15,11 @@ use super::{
 
 /// An object that may be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Removable(Key);
+pub struct Removable(ObjectKey);
 
 impl Removable {
     /// Its key.
-    pub fn key(&self) -> Key {
+    pub fn key(&self) -> ObjectKey {
         self.0
     }
 
@@ -31,18 +31,18 @@ impl Removable {
     ) -> impl Iterator<Item = Self> + use<> {
         let replaced: Vec<_> = sealed.range(..=snapshot.epoch).map(|(e, n)| (*e, *n)).collect();
         replaced.into_iter().flat_map(|(epoch, records)| {
-            (0..records).map(move |seq| Self(Key::Slot(Slot { epoch, seq })))
+            (0..records).map(move |seq| Self(ObjectKey::Slot(Slot { epoch, seq })))
         })
     }
 
     /// The manifest of a replaced snapshot.
     fn manifest(replaced: &Snapshot) -> Self {
-        Self(Key::Manifest(replaced.epoch))
+        Self(ObjectKey::Manifest(replaced.epoch))
     }
 
     /// A probe of the store.
     pub(super) fn probe(nonce: u128) -> Self {
-        Self(Key::Probe(nonce))
+        Self(ObjectKey::Probe(nonce))
     }
 
     /// A part of a snapshot without a manifest.
@@ -156,7 +156,7 @@ mod tests {
             let standing = snapshot(at, 0);
             let removable: Vec<Removable> = Removable::records(&standing, &sealed).collect();
             for record in &removable {
-                let Key::Slot(slot) = record.key() else { panic!("{record:?} is no record") };
+                let ObjectKey::Slot(slot) = record.key() else { panic!("{record:?} is no record") };
                 prop_assert!(slot.epoch <= standing.epoch);
                 prop_assert!(slot.seq < sealed[&slot.epoch], "the seal is kept");
             }

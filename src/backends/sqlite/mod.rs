@@ -100,7 +100,7 @@ pub struct SqliteStore {
     cursor_key: Arc<cursor::CursorKey>,
     /// The log that commits go to, in a store that replicates one.
     #[cfg(feature = "bucket")]
-    log: Option<replica::Log>,
+    log: Option<replica::LogConnection>,
     _temporary: Option<TemporaryDir>,
     _lock: file::DirLock,
 }

@@ -21,7 +21,8 @@ use parking_lot::Mutex;
 use tempfile::TempDir;
 use tidegate_backends::{
     bucket_log::{
-        Edge, LogError, Node, Settings, StoreBucket, UnfitStore, identify, planted::Planted, probe,
+        Edge, LogError, Node, NodeSettings, StoreBucket, UnfitStore, identify, planted::Planted,
+        probe,
     },
     sqlite::SqliteReplica,
     system::{SystemClock, SystemEntropy},
@@ -203,13 +204,13 @@ async fn stores_that_cannot_have_a_log_are_refused() {
 async fn run_node(store: &Arc<InMemory>, submits: bool) -> Option<LogError> {
     let dir = TempDir::new().unwrap();
     let replica = Arc::new(SqliteReplica::open(dir.path()).unwrap());
-    let settings = Settings {
+    let settings = NodeSettings {
         log_interval: Duration::ZERO,
         rollover_records: 4,
         kept_snapshots: if submits { 1 } else { 2 },
         poll_interval: Duration::from_millis(1),
         patience: (Duration::ZERO, Duration::ZERO),
-        ..Settings::default()
+        ..NodeSettings::default()
     };
     let edge = edge(Arc::clone(store) as _);
     let opened = Node::open(edge, Arc::clone(&replica), settings, Planted::default()).await;

@@ -10,7 +10,7 @@ use object_store::{ObjectStore, memory::InMemory};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tempfile::TempDir;
 use tidegate_backends::{
-    bucket_log::{Edge, Node, Settings, StoreBucket, planted::Planted},
+    bucket_log::{Edge, Node, NodeSettings, StoreBucket, planted::Planted},
     sqlite::{SqliteReplica, SqliteStore},
     system::{SystemClock, SystemEntropy},
 };
@@ -57,13 +57,13 @@ impl Machine {
                     clock: Arc::new(SystemClock),
                     entropy: Arc::new(SystemEntropy),
                 };
-                let settings = Settings {
+                let settings = NodeSettings {
                     log_interval: Duration::ZERO,
                     rollover_records,
                     kept_snapshots: 1,
                     poll_interval: Duration::from_millis(1),
                     patience: (Duration::ZERO, Duration::ZERO),
-                    ..Settings::default()
+                    ..NodeSettings::default()
                 };
                 let planted = Planted::default();
                 let opened = Node::open(edge, Arc::clone(&replica), settings, planted).await;

@@ -29,7 +29,8 @@ use parking_lot::Mutex;
 
 use super::{Durability, OpenError, SqliteStore, error::Failure, file};
 use crate::bucket_log::{
-    Durable, Frozen, Handle, Parts, Refused, Replica, ReplicaError, Restored, Tail, key::Epoch,
+    Durable, Frozen, Handle, LogRefusal, Replica, ReplicaError, Restored, SnapshotParts, Tail,
+    key::Epoch,
 };
 use tidegate_core::port::{StoreError, Txn, job_store::Committed};
 
@@ -39,23 +40,23 @@ const SCHEMA: u64 = 1;
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The way from a store to its log. Before a node is connected, nothing can be committed.
-pub(super) struct Log(OnceLock<Handle<Committed>>);
+pub(super) struct LogConnection(OnceLock<Handle<Committed>>);
 
-impl Log {
+impl LogConnection {
     pub(super) async fn commit(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
-        let handle = self.0.get().ok_or_else(|| refused(Refused::NotLeader))?;
+        let handle = self.0.get().ok_or_else(|| refused(LogRefusal::NotLeader))?;
         let commands = txns.into_iter().map(wire::encode).collect::<Result<_, _>>();
         let commands = commands.map_err(StoreError::corrupt)?;
         handle.submit(commands).await.map_err(refused)
     }
 }
 
-fn refused(refused: Refused) -> StoreError {
+fn refused(refused: LogRefusal) -> StoreError {
     match refused {
-        Refused::NotLeader => {
+        LogRefusal::NotLeader => {
             StoreError::Throttled { retry_after: RETRY_AFTER, message: refused.to_string() }
         }
-        Refused::OutcomeUnknown | Refused::TooLarge => StoreError::unavailable(refused),
+        LogRefusal::OutcomeUnknown | LogRefusal::TooLarge => StoreError::unavailable(refused),
     }
 }
 
@@ -84,7 +85,7 @@ impl SqliteReplica {
             problem: error.chain().to_string(),
         })?;
         let tail = tail.ok_or_else(|| OpenError::NotNew { dir: dir.to_owned() })?;
-        store.log = Some(Log(OnceLock::new()));
+        store.log = Some(LogConnection(OnceLock::new()));
         Ok(Self { store: Arc::new(store), tail: tail.into() })
     }
 
@@ -156,7 +157,7 @@ impl Replica for SqliteReplica {
         Ok(Box::new(frozen.map_err(ReplicaError::new)?))
     }
 
-    async fn restore(&self, parts: &mut dyn Parts) -> Result<Restored, ReplicaError> {
+    async fn restore(&self, parts: &mut dyn SnapshotParts) -> Result<Restored, ReplicaError> {
         let Some(copy) = snapshot::download(self.store.file(), parts).await? else {
             return Ok(Restored::Gone);
         };

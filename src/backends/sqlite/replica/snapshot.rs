@@ -16,7 +16,7 @@ use super::{
     super::{error::Failure, file},
     position,
 };
-use crate::bucket_log::{Frozen, NextPart, Parts, ReplicaError, Tail};
+use crate::bucket_log::{Frozen, NextPart, ReplicaError, SnapshotParts, Tail};
 use tidegate_core::port::StoreError;
 
 /// Bytes of the database in a part, before compression.
@@ -136,7 +136,7 @@ impl Frozen for FrozenDatabase {
 /// A copy of the database in `parts`, next to the database `file`; none if a part is gone.
 pub(super) async fn download(
     file: &Path,
-    parts: &mut dyn Parts,
+    parts: &mut dyn SnapshotParts,
 ) -> Result<Option<Copy>, ReplicaError> {
     let copy = Copy::next_to(file);
     let mut to = crate::private::open(&copy.0).map_err(ReplicaError::new)?;

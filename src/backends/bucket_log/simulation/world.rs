@@ -19,7 +19,7 @@ use super::{
     network::{Connection, Objects},
     oracle::{self, History, Oracle, Read},
 };
-use crate::bucket_log::{Edge, Handle, Node, Refused, Settings, planted::Planted};
+use crate::bucket_log::{Edge, Handle, LogRefusal, Node, NodeSettings, planted::Planted};
 use tidegate_core::{
     port::{Clock, Entropy},
     time::Timestamp,
@@ -40,8 +40,8 @@ const END_AT: i64 = 700_000;
 const CALL_TIMEOUT: i64 = 4_000;
 
 /// The bounds of a node, small enough to be met often.
-pub fn settings(node: usize) -> Settings {
-    Settings {
+pub fn settings(node: usize) -> NodeSettings {
+    NodeSettings {
         address: format!("node {node}"),
         max_puts: 3,
         log_interval: Duration::from_millis(20),
@@ -49,7 +49,7 @@ pub fn settings(node: usize) -> Settings {
         kept_snapshots: 1,
         poll_interval: Duration::from_millis(500),
         patience: (Duration::from_secs(4), Duration::from_secs(10)),
-        ..Settings::default()
+        ..NodeSettings::default()
     }
 }
 
@@ -340,11 +340,11 @@ impl World {
                 oracle.note_acknowledged(node, command, made, self.executor.now());
                 Some(made)
             }
-            Err(Refused::NotLeader) => {
+            Err(LogRefusal::NotLeader) => {
                 oracle.refused.push(command.attempt);
                 None
             }
-            Err(Refused::OutcomeUnknown | Refused::TooLarge) => None,
+            Err(LogRefusal::OutcomeUnknown | LogRefusal::TooLarge) => None,
         }
     }
 }

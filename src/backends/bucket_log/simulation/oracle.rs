@@ -29,7 +29,7 @@ use super::{
 };
 use crate::bucket_log::{
     Edge, Node, Tail,
-    key::{Key, Slot},
+    key::{ObjectKey, Slot},
     object::{Hash, Kind, Object},
     planted::Planted,
 };
@@ -78,7 +78,7 @@ pub struct History {
 impl History {
     /// Adds what is new. The first content of a slot never changes.
     fn advance(&mut self, objects: &Objects) -> Result<(), String> {
-        while let Some(bytes) = objects.first.get(&Key::Slot(self.end.tail.next)) {
+        while let Some(bytes) = objects.first.get(&ObjectKey::Slot(self.end.tail.next)) {
             let slot = self.end.tail.next;
             let object = Object::decode(bytes.clone()).map_err(|error| error.to_string())?;
             if object.header.kind == Kind::Record {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{bugs::Bug, world::World};
 use crate::bucket_log::{
-    Durable, Frozen, NextPart, Parts, Replica, ReplicaError, Restored, Tail, body,
+    Durable, Frozen, NextPart, Replica, ReplicaError, Restored, SnapshotParts, Tail, body,
     key::{Epoch, Slot},
     object::{Hash, Kind, Object},
 };
@@ -201,7 +201,7 @@ impl Replica for KvReplica {
         }))
     }
 
-    async fn restore(&self, parts: &mut dyn Parts) -> Result<Restored, ReplicaError> {
+    async fn restore(&self, parts: &mut dyn SnapshotParts) -> Result<Restored, ReplicaError> {
         let mut whole = Vec::new();
         loop {
             match parts.next().await {

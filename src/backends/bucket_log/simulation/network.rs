@@ -13,9 +13,9 @@ use tokio::sync::oneshot;
 
 use super::{bugs::Bug, executor::Actor, oracle::one_step, world::World};
 use crate::bucket_log::{
-    Bucket, Removable,
+    LogBucket, Removable,
     create::{GetAnswer, PutAnswer},
-    key::{Epoch, Key, Slot},
+    key::{Epoch, ObjectKey, Slot},
     object::{Header, Kind, Object},
 };
 use tidegate_core::time::Timestamp;
@@ -28,9 +28,9 @@ const LEASE: i64 = 8_000;
 /// The objects.
 #[derive(Default)]
 pub struct Objects {
-    pub now: BTreeMap<Key, Bytes>,
+    pub now: BTreeMap<ObjectKey, Bytes>,
     /// The first content of each object, whether it was removed or not.
-    pub first: BTreeMap<Key, Bytes>,
+    pub first: BTreeMap<ObjectKey, Bytes>,
     /// The newest claimed epoch.
     pub claimed: Option<Epoch>,
     /// How often an emptied slot was filled again.
@@ -41,10 +41,10 @@ pub struct Objects {
 
 #[derive(Clone)]
 enum Request {
-    Create(Key, Bytes),
-    Overwrite(Key, Bytes),
-    Read(Key),
-    Remove(Key),
+    Create(ObjectKey, Bytes),
+    Overwrite(ObjectKey, Bytes),
+    Read(ObjectKey),
+    Remove(ObjectKey),
 }
 
 #[derive(Clone)]
@@ -73,8 +73,8 @@ impl Objects {
         }
     }
 
-    fn put(&mut self, key: Key, bytes: Bytes) {
-        let is_part = matches!(key, Key::Part { .. });
+    fn put(&mut self, key: ObjectKey, bytes: Bytes) {
+        let is_part = matches!(key, ObjectKey::Part { .. });
         if let Some(first) = self.first.get(&key).filter(|_| !is_part) {
             self.refilled += 1;
             let is_late_seal = kind(&bytes) == Some(Kind::Seal) && !self.now.contains_key(&key);
@@ -83,7 +83,7 @@ impl Objects {
                 self.broken.get_or_insert(problem);
             }
         }
-        if let Key::Claim(epoch) = key {
+        if let ObjectKey::Claim(epoch) = key {
             self.claimed = self.claimed.max(Some(epoch));
         }
         self.first.entry(key).or_insert_with(|| bytes.clone());
@@ -99,11 +99,11 @@ fn kind(bytes: &Bytes) -> Option<Kind> {
 #[derive(Default)]
 struct Memory {
     /// What the node is shown in place of an object.
-    shown: BTreeMap<Key, Bytes>,
+    shown: BTreeMap<ObjectKey, Bytes>,
     /// Objects that the node sees as those of another process, once.
-    lies: BTreeSet<Key>,
+    lies: BTreeSet<ObjectKey>,
     /// The bytes of the first PUT of each record.
-    originals: BTreeMap<Key, Bytes>,
+    originals: BTreeMap<ObjectKey, Bytes>,
     /// The newest epoch that the node has claimed.
     claimed: Option<Epoch>,
     /// The newest record that the node has created.
@@ -140,18 +140,18 @@ impl Connection {
     }
 
     /// Shows the node `bytes` in the place of `key`, although they are not there.
-    fn show(&self, key: Key, bytes: Bytes) -> PutAnswer {
+    fn show(&self, key: ObjectKey, bytes: Bytes) -> PutAnswer {
         self.memory.lock().shown.insert(key, bytes);
         PutAnswer::Created
     }
 
-    fn lie(&self, key: Key) -> PutAnswer {
+    fn lie(&self, key: ObjectKey) -> PutAnswer {
         self.memory.lock().lies.insert(key);
         PutAnswer::Exists
     }
 
     async fn create_seal(&self, slot: Slot, header: Header, bytes: Bytes) -> PutAnswer {
-        let key = Key::Slot(slot);
+        let key = ObjectKey::Slot(slot);
         let executor = &self.world.executor;
         // What the chain and the second look for a snapshot prevent is rare.
         let freezes = if self.has(Bug::ChainAndSnapshotUnchecked) { 0.6 } else { 0.1 };
@@ -176,14 +176,14 @@ impl Connection {
         };
         if let Some(slot) = elsewhere {
             let moved = Object::new(Header { slot, ..header }, Bytes::new());
-            self.put(Request::Create(Key::Slot(slot), moved.bytes().clone())).await;
+            self.put(Request::Create(ObjectKey::Slot(slot), moved.bytes().clone())).await;
             return self.show(key, bytes);
         }
         self.put(Request::Create(key, bytes)).await
     }
 
     async fn create_record(&self, slot: Slot, object: Object) -> PutAnswer {
-        let (key, bytes) = (Key::Slot(slot), object.bytes().clone());
+        let (key, bytes) = (ObjectKey::Slot(slot), object.bytes().clone());
         let now = self.world.now_of(self.node);
         if self.has(Bug::LeaseIsFence) {
             if now > self.memory.lock().lease_until {
@@ -213,26 +213,26 @@ impl Connection {
         }
     }
 
-    async fn create_part(&self, key: Key, bytes: Bytes) -> PutAnswer {
+    async fn create_part(&self, key: ObjectKey, bytes: Bytes) -> PutAnswer {
         if self.has(Bug::ManifestBeforeParts) {
             return self.show(key, bytes);
         }
-        if let Key::Part { epoch, index: 0, .. } = key
+        if let ObjectKey::Part { epoch, index: 0, .. } = key
             && self.has(Bug::TruncatedBeforeSnapshot)
         {
             for slot in self.world.records(|slot| slot.epoch <= epoch) {
-                self.send(Request::Remove(Key::Slot(slot))).await;
+                self.send(Request::Remove(ObjectKey::Slot(slot))).await;
             }
         }
         self.put(Request::Create(key, bytes)).await
     }
 
-    async fn create_manifest(&self, key: Key, bytes: Bytes) -> PutAnswer {
+    async fn create_manifest(&self, key: ObjectKey, bytes: Bytes) -> PutAnswer {
         let answer = self.put(Request::Create(key, bytes)).await;
         if self.has(Bug::ManifestBeforeParts) {
-            let parts: Vec<(Key, Bytes)> = {
+            let parts: Vec<(ObjectKey, Bytes)> = {
                 let shown = &mut self.memory.lock().shown;
-                shown.extract_if(.., |key, _| matches!(key, Key::Part { .. })).collect()
+                shown.extract_if(.., |key, _| matches!(key, ObjectKey::Part { .. })).collect()
             };
             let world = Arc::clone(&self.world);
             self.world.executor.spawn(Actor::Node(self.node), async move {
@@ -247,7 +247,7 @@ impl Connection {
             for slot in
                 self.world.records(|slot| slot.epoch == newest.epoch && slot.seq <= newest.seq)
             {
-                self.send(Request::Remove(Key::Slot(slot))).await;
+                self.send(Request::Remove(ObjectKey::Slot(slot))).await;
             }
         }
         answer
@@ -255,14 +255,14 @@ impl Connection {
 }
 
 #[async_trait]
-impl Bucket for Connection {
-    async fn create(&self, key: &Key, bytes: Bytes) -> PutAnswer {
+impl LogBucket for Connection {
+    async fn create(&self, key: &ObjectKey, bytes: Bytes) -> PutAnswer {
         let answer = match *key {
-            Key::Claim(epoch) => {
+            ObjectKey::Claim(epoch) => {
                 self.memory.lock().claimed = Some(epoch);
                 self.put(Request::Create(*key, bytes)).await
             }
-            Key::Slot(slot) => {
+            ObjectKey::Slot(slot) => {
                 let object = Object::decode(bytes).expect("the node encodes what it creates");
                 match object.header.kind {
                     Kind::Seal => {
@@ -276,9 +276,11 @@ impl Bucket for Connection {
                     }
                 }
             }
-            Key::Part { .. } => self.create_part(*key, bytes).await,
-            Key::Manifest(_) => self.create_manifest(*key, bytes).await,
-            Key::Identity | Key::Probe(_) => self.put(Request::Create(*key, bytes)).await,
+            ObjectKey::Part { .. } => self.create_part(*key, bytes).await,
+            ObjectKey::Manifest(_) => self.create_manifest(*key, bytes).await,
+            ObjectKey::Identity | ObjectKey::Probe(_) => {
+                self.put(Request::Create(*key, bytes)).await
+            }
         };
         match answer {
             PutAnswer::Exists if self.has(Bug::ExistsIsOwn) => PutAnswer::Created,
@@ -287,7 +289,7 @@ impl Bucket for Connection {
         }
     }
 
-    async fn read(&self, key: &Key) -> GetAnswer {
+    async fn read(&self, key: &ObjectKey) -> GetAnswer {
         {
             let mut memory = self.memory.lock();
             if memory.lies.remove(key) {
@@ -315,11 +317,11 @@ impl Bucket for Connection {
 
     async fn remove(&self, object: &Removable) -> bool {
         let key = object.key();
-        if let Key::Slot(slot) = key
+        if let ObjectKey::Slot(slot) = key
             && self.has(Bug::SealsRemoved)
         {
             for seal in self.world.seals(slot.epoch) {
-                self.send(Request::Remove(Key::Slot(seal))).await;
+                self.send(Request::Remove(ObjectKey::Slot(seal))).await;
             }
         }
         matches!(self.send(Request::Remove(key)).await, Answer::Removed(true))
@@ -407,7 +409,7 @@ impl World {
     fn slots(&self, selects: impl Fn(Kind, Slot) -> bool) -> Vec<Slot> {
         let objects = self.objects.lock();
         let slots = objects.now.iter().filter_map(|(key, bytes)| match key {
-            Key::Slot(slot) => Some((*slot, kind(bytes)?)),
+            ObjectKey::Slot(slot) => Some((*slot, kind(bytes)?)),
             _ => None,
         });
         slots.filter(|(slot, kind)| selects(*kind, *slot)).map(|(slot, _)| slot).collect()
@@ -435,12 +437,12 @@ fn respond(reply: &ReplySlot, answer: Answer) {
 pub struct Direct(pub Arc<World>);
 
 #[async_trait]
-impl Bucket for Direct {
-    async fn create(&self, _: &Key, _: Bytes) -> PutAnswer {
+impl LogBucket for Direct {
+    async fn create(&self, _: &ObjectKey, _: Bytes) -> PutAnswer {
         unreachable!("the oracle only reads")
     }
 
-    async fn read(&self, key: &Key) -> GetAnswer {
+    async fn read(&self, key: &ObjectKey) -> GetAnswer {
         one_step().await;
         match self.0.objects.lock().serve(&Request::Read(*key)) {
             Answer::Get(answer) => answer,
