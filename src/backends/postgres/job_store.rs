@@ -8,7 +8,7 @@ use std::{
 use async_trait::async_trait;
 use futures_util::future::try_join_all;
 
-use super::{MAX_DRAWN, PostgresStore, partitions, row, step::encode_all};
+use super::{MAX_DRAWN, PostgresStore, partitions, step::encode_all};
 use tidegate_core::{
     job::{Job, JobId, QueueName, Spec, TypeName},
     port::job_store::{
@@ -48,7 +48,7 @@ impl JobStore for PostgresStore {
     }
 
     fn assign_id(&self, id: JobId, _: &Spec, _: Timestamp) -> JobId {
-        let mut drawn = self.drawn.lock();
+        let mut drawn = self.shared.drawn.lock();
         if drawn.len() >= MAX_DRAWN {
             drawn.clear();
         }
@@ -169,9 +169,7 @@ impl JobStore for PostgresStore {
     }
 
     async fn items_version(&self) -> Result<u64, StoreError> {
-        let rows = self.readers.query("SELECT n FROM item_changes", &[]).await?;
-        let version: i64 = rows.first().map_or(Ok(0), |row| row::column(row, 0))?;
-        Ok(version as u64)
+        self.shared.items_version.get(&self.readers).await
     }
 
     async fn records(&self, queries: &[RecordQuery]) -> Result<Vec<Vec<Record>>, StoreError> {

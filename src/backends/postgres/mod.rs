@@ -9,13 +9,14 @@
 //! number of servers may write at once, and a server that freezes or dies holds no lock. Read in this
 //! order: `migrations/` (the tables and the purpose of each index), [`row`], [`step`],
 //! [`statements`], [`plan`], [`group`], [`look`], [`writer`], [`read`], [`due`], [`list`],
-//! [`counts`], [`partitions`], [`job_store`].
+//! [`counts`], [`items_version`], [`partitions`], [`job_store`].
 
 mod connect;
 mod counts;
 mod due;
 mod error;
 mod group;
+mod items_version;
 mod job_store;
 mod list;
 mod look;
@@ -41,6 +42,7 @@ pub use settings::{BadAddress, Settings};
 
 use connect::{Connector, Readers};
 use due::Positions;
+use items_version::ItemsVersion;
 use names::Names;
 use tidegate_core::port::Clock;
 use writer::{Drawn, Writer};
@@ -57,8 +59,15 @@ pub struct PostgresStore {
     writer: Writer,
     names: Names,
     clock: Arc<dyn Clock>,
+    shared: Shared,
+}
+
+/// What readers know and the writer updates before it answers.
+#[derive(Clone, Default)]
+struct Shared {
     drawn: Drawn,
     positions: Arc<Positions>,
+    items_version: Arc<ItemsVersion>,
 }
 
 impl PostgresStore {
@@ -75,10 +84,8 @@ impl PostgresStore {
         let readers = Readers::new(connector.clone());
         let names = Names::default();
         names.refresh(&readers).await?;
-        let drawn = Drawn::default();
-        let positions = Arc::<Positions>::default();
-        let (for_writer, ours) = (Arc::clone(&positions), Arc::clone(&clock));
-        let writer = Writer::start(connector, ours, Arc::clone(&drawn), for_writer);
-        Ok(Self { readers, writer, names, clock, drawn, positions })
+        let shared = Shared::default();
+        let writer = Writer::start(connector, Arc::clone(&clock), shared.clone());
+        Ok(Self { readers, writer, names, clock, shared })
     }
 }

@@ -16,8 +16,9 @@ use tokio::{
 };
 
 use super::{
+    Shared,
     connect::{Connector, Link, in_order},
-    due::{DuePlace, Positions},
+    due::DuePlace,
     group::{self, Answer},
     statements,
     step::{Refs, Step},
@@ -57,18 +58,12 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Starts the task on the current runtime.
-    pub(super) fn start(
-        connector: Connector,
-        clock: Arc<dyn Clock>,
-        drawn: Drawn,
-        positions: Arc<Positions>,
-    ) -> Self {
+    pub(super) fn start(connector: Connector, clock: Arc<dyn Clock>, shared: Shared) -> Self {
         let (requests, waiting) = mpsc::channel(MAX_WAITING_REQUESTS);
         let state = State {
             connector,
             clock,
-            drawn,
-            positions,
+            shared,
             idle: Vec::new(),
             groups: JoinSet::new(),
             pending: VecDeque::new(),
@@ -117,8 +112,7 @@ struct Written {
 struct State {
     connector: Connector,
     clock: Arc<dyn Clock>,
-    drawn: Drawn,
-    positions: Arc<Positions>,
+    shared: Shared,
     idle: Vec<Link>,
     groups: JoinSet<Written>,
     pending: VecDeque<Pending>,
@@ -222,7 +216,7 @@ impl State {
     /// The ids that `group` adds for the first time since they were drawn. A repeat must look for
     /// an ended job of that id: the first attempt may have been committed.
     fn drawn_of(&self, group: &[Pending]) -> HashSet<JobId> {
-        let mut drawn = self.drawn.lock();
+        let mut drawn = self.shared.drawn.lock();
         let added = group.iter().flat_map(|pending| &pending.txn).filter_map(|step| match step {
             Step::Add(whole) => Some(&whole.id),
             _ => None,
@@ -235,11 +229,13 @@ impl State {
         // Before the answers, so that later pages find the jobs. A commit without an answer may
         // have happened.
         let may_be_written = |answer: &Answer| matches!(answer, Ok(Committed::All) | Err(_));
-        let written_steps = written.group.iter().zip(&written.answers);
-        let written_steps = written_steps.filter(|(_, answer)| may_be_written(answer));
-        let due: Vec<DuePlace> =
-            written_steps.flat_map(|(pending, _)| &pending.txn).filter_map(Step::due).collect();
-        self.positions.scheduled(&due);
+        let steps = || {
+            let txns = written.group.iter().zip(&written.answers);
+            txns.filter(|(_, answer)| may_be_written(answer)).flat_map(|(pending, _)| &pending.txn)
+        };
+        let due: Vec<DuePlace> = steps().filter_map(Step::due).collect();
+        self.shared.positions.scheduled(&due);
+        self.shared.items_version.written(steps());
         for (pending, answer) in written.group.into_iter().zip(written.answers) {
             self.under_way.remove(&pending.refs);
             let Some(open) = self.open.get_mut(&pending.request) else { continue };

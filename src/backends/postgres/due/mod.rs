@@ -152,7 +152,7 @@ impl PostgresStore {
         };
         let scan = Scan { store: self, queue, types, query };
         let began = Instant::now();
-        let start = self.positions.start(queue, query.critical, began);
+        let start = self.shared.positions.start(queue, query.critical, began);
         let streams = scan.streams(&start, began).await?;
         if streams.is_empty() {
             return Ok(DuePage::default());
@@ -184,7 +184,7 @@ impl Scan<'_> {
         let found = if start.is_look_due {
             let found = self.walk(STREAMS, "").await?;
             let queue = (self.queue, self.query.critical);
-            self.store.positions.look(queue, start, &found, began, Instant::now());
+            self.store.shared.positions.look(queue, start, &found, began, Instant::now());
             found
         } else if let Some(partition) = &partition {
             self.walk(STREAMS_OF_PARTITION, partition).await?
@@ -242,7 +242,7 @@ impl Scan<'_> {
             let first = readings.iter().map(|reading| {
                 (reading.stream.clone(), reading.first.clone().unwrap_or_else(|| nothing.clone()))
             });
-            self.store.positions.learn((self.queue, self.query.critical), start, first);
+            self.store.shared.positions.learn((self.queue, self.query.critical), start, first);
         }
         let mut heads: BinaryHeap<Reverse<(OrderKey, usize)>> = BinaryHeap::new();
         for (index, reading) in readings.iter().enumerate() {

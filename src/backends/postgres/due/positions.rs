@@ -77,6 +77,12 @@ impl Known {
         since.map(|(_, place)| place).min().cloned()
     }
 
+    /// Forgets the jobs up to number `commits`.
+    fn forget(&mut self, commits: u64) {
+        while self.latest.pop_front_if(|(number, _)| *number <= commits).is_some() {}
+        self.dropped = self.dropped.max(commits);
+    }
+
     fn add(&mut self, number: u64, place: &Place) {
         if self.latest.len() == MAX_LATEST
             && let Some((dropped, _)) = self.latest.pop_front()
@@ -139,6 +145,9 @@ impl Positions {
         view.streams.retain(|_, known| known.first_since(start.commits).is_some());
         for stream in streams {
             view.streams.entry(stream.clone()).or_default().place = FRONT;
+        }
+        for known in view.streams.values_mut() {
+            known.forget(start.commits);
         }
     }
 

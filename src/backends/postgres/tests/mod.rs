@@ -2,6 +2,7 @@
 
 mod conformance;
 mod like_memory;
+mod places;
 mod plans;
 mod races;
 mod retention;
