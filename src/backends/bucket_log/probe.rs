@@ -1,4 +1,4 @@
-//! Whether a store can have a log: it must create an object once, whoever else tries.
+//! Whether a store can have a log: it must create an object once, even if several callers try.
 //!
 //! Some stores and emulators accept the condition of a PUT and ignore it. A log in them would lose
 //! what it acknowledged, so every start checks.
