@@ -34,7 +34,7 @@ mod lead;
 mod newest;
 pub mod node;
 pub mod object;
-pub mod planted;
+mod planted;
 mod probe;
 pub mod replica;
 mod serve;

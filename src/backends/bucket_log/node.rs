@@ -15,6 +15,8 @@ use parking_lot::Mutex;
 use tidegate_core::time::Timestamp;
 use tokio::sync::mpsc;
 
+#[cfg(test)]
+use super::planted::PlantedBug;
 use super::{
     bucket::Edge,
     error::LogError,
@@ -88,7 +90,6 @@ impl<R: Replica> Node<R> {
         edge: Edge,
         replica: Arc<R>,
         settings: NodeSettings,
-        planted: Planted,
     ) -> Result<(Self, Handle<R::Answer>), LogError> {
         let log = identify(&edge).await?;
         let leadership = Arc::<Leadership>::default();
@@ -102,10 +103,16 @@ impl<R: Replica> Node<R> {
             nonce,
             known: Mutex::default(),
             leadership,
-            planted,
+            planted: Planted::default(),
             requests: requests.into(),
         };
         Ok((node, handle))
+    }
+
+    /// The same node with a planted bug, or without one.
+    #[cfg(test)]
+    pub(super) fn with(self, bug: Option<PlantedBug>) -> Self {
+        Self { planted: Planted::new(bug), ..self }
     }
 
     /// Follows and leads until the node must stop.

@@ -3,7 +3,7 @@
 
 /// A rule that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PlantedBug {
+pub(super) enum PlantedBug {
     /// A decided record makes those before it durable.
     AppliedOutOfOrder,
     /// A process that starts again goes on in its last epoch.
@@ -19,12 +19,12 @@ pub enum PlantedBug {
 
 /// The planted bug of a node, if it has one.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Planted(Option<PlantedBug>);
+pub(super) struct Planted(Option<PlantedBug>);
 
 impl Planted {
     /// A node with `bug`.
     #[cfg(test)]
-    pub fn new(bug: Option<PlantedBug>) -> Self {
+    pub(super) fn new(bug: Option<PlantedBug>) -> Self {
         Self(bug)
     }
 

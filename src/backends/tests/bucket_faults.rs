@@ -20,10 +20,7 @@ use object_store::{
 use parking_lot::Mutex;
 use tempfile::TempDir;
 use tidegate_backends::{
-    bucket_log::{
-        Edge, LogError, Node, NodeSettings, StoreBucket, UnfitStore, identify, planted::Planted,
-        probe,
-    },
+    bucket_log::{Edge, LogError, Node, NodeSettings, StoreBucket, UnfitStore, identify, probe},
     sqlite::SqliteReplica,
     system::{SystemClock, SystemEntropy},
 };
@@ -213,7 +210,7 @@ async fn run_node(store: &Arc<InMemory>, submits: bool) -> Option<LogError> {
         ..NodeSettings::default()
     };
     let edge = edge(Arc::clone(store) as _);
-    let opened = Node::open(edge, Arc::clone(&replica), settings, Planted::default()).await;
+    let opened = Node::open(edge, Arc::clone(&replica), settings).await;
     let (node, handle) = match opened {
         Ok(opened) => opened,
         Err(error) => return Some(error),

@@ -10,7 +10,7 @@ use object_store::{ObjectStore, memory::InMemory};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tempfile::TempDir;
 use tidegate_backends::{
-    bucket_log::{Edge, Node, NodeSettings, StoreBucket, planted::Planted},
+    bucket_log::{Edge, Node, NodeSettings, StoreBucket},
     sqlite::{SqliteReplica, SqliteStore},
     system::{SystemClock, SystemEntropy},
 };
@@ -65,8 +65,7 @@ impl Machine {
                     patience: (Duration::ZERO, Duration::ZERO),
                     ..NodeSettings::default()
                 };
-                let planted = Planted::default();
-                let opened = Node::open(edge, Arc::clone(&replica), settings, planted).await;
+                let opened = Node::open(edge, Arc::clone(&replica), settings).await;
                 let (node, handle) = opened.unwrap();
                 replica.connect(handle.clone());
                 let until_stopped = async {

@@ -89,7 +89,7 @@ impl Bug {
     ];
 
     /// The bug of the rules themselves, for one that cannot be planted from outside.
-    pub fn within(self) -> Option<PlantedBug> {
+    pub(in crate::bucket_log) fn within(self) -> Option<PlantedBug> {
         match self {
             Self::AnsweredOutOfOrder => Some(PlantedBug::AppliedOutOfOrder),
             Self::EpochReused => Some(PlantedBug::EpochReused),

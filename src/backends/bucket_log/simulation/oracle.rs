@@ -23,6 +23,7 @@ use std::{
 use async_trait::async_trait;
 
 use super::{
+    bugs::Bug,
     kv::{Command, KvReplica, State, Version},
     network::{Direct, Objects},
     world::{RunEntropy, World, settings},
@@ -31,7 +32,6 @@ use crate::bucket_log::{
     Edge, Node, Tail,
     key::{ObjectKey, Slot},
     object::{Hash, Kind, Object},
-    planted::Planted,
 };
 use tidegate_core::{port::Clock, time::Timestamp};
 
@@ -208,9 +208,8 @@ fn restored(world: &Arc<World>) -> Result<State, String> {
         entropy: Arc::new(RunEntropy(Arc::clone(world))),
     };
     let mut catch_up = pin!(async {
-        let planted = Planted::new(world.bug.and_then(super::bugs::Bug::within));
-        let (node, _) = Node::open(edge, Arc::clone(&replica), settings(9), planted).await?;
-        node.catch_up().await
+        let (node, _) = Node::open(edge, Arc::clone(&replica), settings(9)).await?;
+        node.with(world.bug.and_then(Bug::within)).catch_up().await
     });
     let mut context = Context::from_waker(Waker::noop());
     for _ in 0..MAX_RESTORE_STEPS {

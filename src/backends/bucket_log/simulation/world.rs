@@ -19,7 +19,7 @@ use super::{
     network::{Connection, Objects},
     oracle::{self, History, Oracle, Read},
 };
-use crate::bucket_log::{Edge, Handle, LogRefusal, Node, NodeSettings, planted::Planted};
+use crate::bucket_log::{Edge, Handle, LogRefusal, Node, NodeSettings};
 use tidegate_core::{
     port::{Clock, Entropy},
     time::Timestamp,
@@ -181,10 +181,9 @@ impl World {
             clock: Arc::new(NodeClock { world: Arc::clone(self), node: number }),
             entropy: Arc::new(RunEntropy(Arc::clone(self))),
         };
-        let planted = Planted::new(self.bug.and_then(Bug::within));
-        let opened = Node::open(edge, Arc::clone(&replica), settings(number), planted).await;
+        let opened = Node::open(edge, Arc::clone(&replica), settings(number)).await;
         let (node, handle) = match opened {
-            Ok(opened) => opened,
+            Ok((node, handle)) => (node.with(self.bug.and_then(Bug::within)), handle),
             Err(error) => return error,
         };
         *self.nodes[number].open.lock() = Some((handle, replica));

@@ -99,3 +99,126 @@ fn steps(object: &Durable) -> Result<Steps, Failure> {
     let txns = txns.collect::<Result<Vec<_>, _>>().map_err(|error| unreadable(&error))?;
     Steps::of(txns)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use parking_lot::{Mutex, RwLock};
+
+    use super::{
+        super::super::{Shared, names::Names},
+        *,
+    };
+    use crate::bucket_log::{
+        key::Slot,
+        object::{Header, LogId, Object},
+    };
+    use tidegate_core::port::{
+        Txn, Write,
+        job_store::{CurrentRecord, Expect, Key, Record, RecordKind},
+    };
+    use tidegate_engine::testkit::builders::{at, job, name};
+
+    const LOG: LogId = LogId(1);
+
+    fn state() -> State {
+        let db = Connection::open_in_memory().unwrap();
+        for migration in MIGRATIONS {
+            db.execute_batch(migration).unwrap();
+        }
+        db.execute_batch(position::TABLES).unwrap();
+        let names = RwLock::new(Arc::new(Names::default()));
+        let shared = Shared { names, counts: Mutex::default(), items: 0.into() };
+        State { db, names: Names::default(), shared: Arc::new(shared) }
+    }
+
+    /// The tail of `state`, behind a start record.
+    fn tail(state: &State) -> Tail {
+        let tail = position::read(&state.db).unwrap().unwrap();
+        if tail == Tail::START { Tail { next: Slot::FIRST.next(), ..tail } } else { tail }
+    }
+
+    /// The next object of the log of `state`.
+    fn object(state: &State, kind: Kind, commands: &[Bytes]) -> Durable {
+        let tail = tail(state);
+        let Tail { next: slot, hash: previous, time } = tail;
+        let header = Header { kind, log: LOG, slot, nonce: 1, time, previous };
+        tail.read(LOG, Object::new(header, body::pack(commands)).bytes().clone()).unwrap()
+    }
+
+    /// Applies a record of these transactions.
+    fn apply(state: &mut State, txns: Vec<Txn>) -> Result<Vec<Committed>, Failure> {
+        let commands: Vec<Bytes> = txns.into_iter().map(|txn| wire::encode(txn).unwrap()).collect();
+        let record = object(state, Kind::Record, &commands);
+        state.apply(&[record]).map(|(mut answers, _)| answers.remove(0))
+    }
+
+    /// Points the key at `to`, which points at `was`.
+    fn set_key(was: Option<&str>, to: &str) -> Txn {
+        let was = was.map_or(Expect::Absent, |was| Expect::Is(name(was)));
+        vec![Write::SetKey { key: Key::Idempotency("key".into()), job: name(to), was }]
+    }
+
+    fn swap() -> Txn {
+        let (name, until, bytes) = ("record".to_owned(), at(1), b"[1]".to_vec());
+        let record = Record { kind: RecordKind::Reply, name, until, bytes };
+        vec![Write::SwapRecord { record, was: Expect::Absent }]
+    }
+
+    #[test]
+    fn a_record_and_the_position_are_applied_together() {
+        let mut state = state();
+        let add = |id: &str| vec![Write::AddJob(job(id).build())];
+        let answers = apply(&mut state, vec![add("a"), add("a"), add("b")]).unwrap();
+        assert!(
+            matches!(
+                &answers[..],
+                [
+                    Committed::All,
+                    Committed::Conflict { step: 0, current: CurrentRecord::Job(_) },
+                    Committed::All
+                ]
+            ),
+            "{answers:?}"
+        );
+        let seal = object(&state, Kind::Seal, &[]);
+        let (_, behind) = state.apply(&[seal]).unwrap();
+        assert_eq!(behind, position::read(&state.db).unwrap());
+        let epoch = Slot::FIRST.epoch;
+        assert_eq!(position::sealed(&state.db, &(epoch..=epoch)).unwrap()[&epoch], 2);
+    }
+
+    /// Damage of one machine must not decide what the others have decided otherwise.
+    #[test]
+    fn damage_that_would_decide_a_condition_stops_the_node() {
+        for (txn, damage) in [
+            (set_key(Some("old"), "new"), "UPDATE keys SET sum = sum + 1"),
+            (swap(), "UPDATE records SET bytes = x'00'"),
+        ] {
+            let mut state = state();
+            let old = vec![vec![Write::AddJob(job("old").build())], set_key(None, "old"), swap()];
+            apply(&mut state, old).unwrap();
+            assert_eq!(state.db.execute(damage, []).unwrap(), 1);
+            let before = tail(&state);
+            let added = vec![Write::AddJob(job("added").build())];
+            let Failure(error) = apply(&mut state, vec![added, txn]).unwrap_err();
+            assert!(matches!(error, StoreError::Corrupt(_)), "{damage}: {error}");
+            assert_eq!(tail(&state), before, "nothing of the record is applied");
+            let jobs: i64 =
+                state.db.query_row("SELECT count(*) FROM jobs", [], |row| row.get(0)).unwrap();
+            assert_eq!(jobs, 1);
+        }
+    }
+
+    #[test]
+    fn a_command_of_a_later_release_stops_the_node() {
+        let mut state = state();
+        let unknown = rmp_serde::to_vec(&[("a_later_write", 1)]).unwrap();
+        let record = object(&state, Kind::Record, &[unknown.into()]);
+        let Failure(error) = state.apply(&[record]).unwrap_err();
+        assert!(error.chain().to_string().contains("the record 1.1 of the log"), "{error}");
+        assert_eq!(position::read(&state.db).unwrap(), Some(Tail::START));
+    }
+}
