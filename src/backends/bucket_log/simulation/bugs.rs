@@ -85,7 +85,7 @@ impl Bug {
         (Self::SealOverwrites, 0),
         (Self::RolloverInFlight, 0),
         (Self::SealLeavesGap, 0),
-        (Self::ChainAndSnapshotUnchecked, 0),
+        (Self::ChainAndSnapshotUnchecked, 119),
     ];
 
     /// The bug of the rules themselves, for one that cannot be planted from outside.
