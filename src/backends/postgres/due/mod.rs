@@ -35,7 +35,7 @@ use super::{
     text,
 };
 use tidegate_core::{
-    job::{Job, JobId},
+    job::JobId,
     port::{
         StoreError,
         job_store::{DuePage, DueQuery},
@@ -123,11 +123,11 @@ struct Reading {
     exhausted: bool,
 }
 
-/// A job of a stream; none if it cannot be read.
+/// A job of a stream. It is decoded when it comes into the page: of many streams, few jobs do.
 struct Entry {
     key: OrderKey,
     run_at: i64,
-    job: Option<Job>,
+    row: Row,
 }
 
 /// A query whose names have numbers.
@@ -157,9 +157,12 @@ impl PostgresStore {
         if streams.is_empty() {
             return Ok(DuePage::default());
         }
-        let (next_due, page) =
-            futures_util::try_join!(scan.next_due(&streams), scan.merged(&start, &streams))?;
-        Ok(DuePage { next_due, ..page })
+        let mut page = scan.merged(&start, &streams).await?;
+        // A page that is not the last one need not say what comes later.
+        if page.next.is_none() {
+            page.next_due = scan.next_due(&streams).await?;
+        }
+        Ok(page)
     }
 }
 
@@ -249,6 +252,7 @@ impl Scan<'_> {
             heads.extend(reading.read.front().map(|entry| Reverse((entry.key.clone(), index))));
         }
         let (mut page, mut last, mut damaged) = (DuePage::default(), None, 0);
+        let now = self.store.clock.now();
         while let Some(Reverse((key, index))) = heads.pop() {
             if page.jobs.len() == limit || damaged == MAX_UNREADABLE_ROWS {
                 page.next = last;
@@ -262,10 +266,10 @@ impl Scan<'_> {
                 run_at: Timestamp::from_millis(entry.run_at),
                 id: key.3,
             });
-            match entry.job {
-                Some(job) => page.jobs.push(job),
+            match row::stored(&entry.row, now) {
+                Ok(job) => page.jobs.push(job),
                 // Another job takes its place. Otherwise a query for a single job would find none.
-                None => damaged += 1,
+                Err(_) => damaged += 1,
             }
             if readings[index].read.is_empty() && !readings[index].exhausted {
                 // A stream that was used up is busy, and so are others that are almost used up.
@@ -308,20 +312,18 @@ impl Scan<'_> {
             }
             let rows = self.read(readings, &empty, chunk).await?;
             let mut counts = vec![0; readings.len()];
-            let now = self.store.clock.now();
-            for row in &rows {
-                let n: i32 = row::column(row, 6)?;
+            for row in rows {
+                let n: i32 = row::column(&row, 6)?;
                 let reading = &mut readings[n as usize];
                 counts[n as usize] += 1;
-                let (run_at, id): (i64, &str) = (row::column(row, 7)?, row::column(row, 0)?);
+                let (run_at, id): (i64, &str) = (row::column(&row, 7)?, row::column(&row, 0)?);
                 reading.first.get_or_insert_with(|| (run_at, id.to_owned()));
                 reading.from = behind(run_at, id);
-                let job = row::stored(row, now).ok();
                 // Without a valid id the row cannot be read either.
                 if let Ok(id) = id.parse::<JobId>() {
                     let due = Timestamp::from_millis(run_at);
                     let key = self.query.order.key(reading.stream.priority, due, &id);
-                    reading.read.push_back(Entry { key, run_at, job });
+                    reading.read.push_back(Entry { key, run_at, row });
                 }
             }
             for index in empty {

@@ -113,7 +113,11 @@ async fn compare(postgres: &impl JobStore, memory: &impl JobStore, chance: &mut 
         let ours = postgres.due(std::slice::from_ref(&query)).await.unwrap().remove(0);
         let theirs = memory.due(std::slice::from_ref(&query)).await.unwrap().remove(0);
         assert_eq!(ours.jobs, theirs.jobs, "{query:?}");
-        assert_eq!((&ours.next, ours.next_due), (&theirs.next, theirs.next_due), "{query:?}");
+        assert_eq!(ours.next, theirs.next, "{query:?}");
+        // A page that is not the last one need not say it.
+        if ours.next.is_none() || ours.next_due.is_some() {
+            assert_eq!(ours.next_due, theirs.next_due, "{query:?}");
+        }
         query.after = ours.next;
         if query.after.is_none() {
             return;
