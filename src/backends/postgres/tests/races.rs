@@ -143,9 +143,9 @@ fn a_required_item_waits_for_a_change_under_way() {
             !RUNTIME.block_on(link.client.query(sql, &[])).unwrap().is_empty()
         };
         while !is_waiting() {
+            assert!(!waiting.is_finished(), "it has not waited");
             std::thread::yield_now();
         }
-        assert!(!waiting.is_finished());
         RUNTIME.block_on(link.client.batch_execute("COMMIT")).unwrap();
         let answers = RUNTIME.block_on(waiting).unwrap().unwrap();
         assert!(
@@ -175,6 +175,7 @@ fn a_required_absence_waits_for_an_item_that_is_added() {
     };
     let sql = "SELECT FROM pg_locks WHERE NOT granted";
     while RUNTIME.block_on(link.client.query(sql, &[])).unwrap().is_empty() {
+        assert!(!waiting.is_finished(), "it has not waited");
         std::thread::yield_now();
     }
     RUNTIME.block_on(link.client.batch_execute("COMMIT")).unwrap();
@@ -233,6 +234,7 @@ fn an_id_stays_taken_while_its_job_ends() {
     };
     let sql = "SELECT FROM pg_locks WHERE NOT granted";
     while RUNTIME.block_on(link.client.query(sql, &[])).unwrap().is_empty() {
+        assert!(!adding.is_finished(), "it has not waited");
         std::thread::yield_now();
     }
     RUNTIME.block_on(link.client.batch_execute("COMMIT")).unwrap();
