@@ -29,7 +29,7 @@ type Stage = (&'static str, &'static [(&'static str, &'static str)], &'static [&
 /// The load of the test with kills: five rounds of 200 jobs, where `./test` runs one.
 const ROUNDS: (&str, &str) = ("TIDEGATE_LOCAL_STACK_ROUNDS", "5");
 
-const STAGES: [Stage; 19] = [
+const STAGES: [Stage; 20] = [
     ("tests", &[], &["./test"]),
     ("dependencies, doc comments", &[], &["./test", "static"]),
     ("each crate alone", &[], &["bash", "-c", EACH_CRATE_ALONE]),
@@ -42,6 +42,22 @@ const STAGES: [Stage; 19] = [
         "simulation on dynoxide: eight seeds",
         &[("TIDEGATE_SEEDS", "8")],
         &seeds("test(simulation::) & test(_on_the_emulator_)"),
+    ),
+    (
+        "simulation of the replicated log: 400 seeds, and its planted bugs",
+        &[("TIDEGATE_SEEDS", "400")],
+        &[
+            "cargo",
+            "nextest",
+            "run",
+            "--package",
+            "tidegate-backends",
+            "--features",
+            "bucket",
+            "--profile=seeds",
+            "-E",
+            "test(bucket_log::simulation::)",
+        ],
     ),
     (
         "fuzz targets: a minute each",
