@@ -7,8 +7,8 @@ use flate2::{Compression, read::DeflateDecoder, write::DeflateEncoder};
 use serde::{Serialize, de::DeserializeOwned};
 use tidegate_core::{record, stored::UnknownFields};
 
-/// Most bytes of the commands of a record before compression. A larger one is refused before it is
-/// encoded, so no record in the log is too large to be read.
+/// Most bytes of the commands of a record before compression, as [`plain_bytes`] counts them. A
+/// larger one is refused before it is encoded, so no record in the log is too large to be read.
 pub const MAX_GROUP_BYTES: usize = 64 << 20;
 
 /// The body of a claim.
@@ -82,6 +82,14 @@ pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, BadBody> {
     rmp_serde::from_slice(body).map_err(|error| BadBody(error.to_string()))
 }
 
+/// Bytes of the length before a command.
+const LENGTH_BYTES: usize = 4;
+
+/// How many bytes `commands` have before compression, with their lengths.
+pub fn plain_bytes(commands: &[Bytes]) -> usize {
+    commands.iter().map(|command| LENGTH_BYTES + command.len()).sum()
+}
+
 /// The commands of a group, compressed: each behind its length.
 pub fn pack<'a>(commands: impl IntoIterator<Item = &'a Bytes>) -> Bytes {
     let mut packed = DeflateEncoder::new(Vec::new(), Compression::fast());
@@ -102,13 +110,11 @@ pub fn pack<'a>(commands: impl IntoIterator<Item = &'a Bytes>) -> Bytes {
 /// [`BadBody`] if the body was not made by [`pack`], or is larger than [`MAX_GROUP_BYTES`] allows.
 pub fn unpack(body: &[u8]) -> Result<Vec<Bytes>, BadBody> {
     let mut plain = Vec::new();
-    // A length for each command is added to their bytes.
-    let most = 2 * MAX_GROUP_BYTES as u64;
     DeflateDecoder::new(body)
-        .take(most + 1)
+        .take(MAX_GROUP_BYTES as u64 + 1)
         .read_to_end(&mut plain)
         .map_err(|error| BadBody(error.to_string()))?;
-    if plain.len() as u64 > most {
+    if plain.len() > MAX_GROUP_BYTES {
         return Err(BadBody("it is too large".into()));
     }
     let mut rest = Bytes::from(plain);
@@ -118,11 +124,12 @@ pub fn unpack(body: &[u8]) -> Result<Vec<Bytes>, BadBody> {
         else {
             return Err(BadBody("it ends within a length".into()));
         };
-        if rest.len() < 4 + length {
+        let end = LENGTH_BYTES + length;
+        if rest.len() < end {
             return Err(BadBody("it ends within a command".into()));
         }
-        commands.push(rest.slice(4..4 + length));
-        rest = rest.slice(4 + length..);
+        commands.push(rest.slice(LENGTH_BYTES..end));
+        rest = rest.slice(end..);
     }
     Ok(commands)
 }
@@ -138,6 +145,9 @@ mod tests {
             let packed = pack(&commands);
             assert_eq!(unpack(&packed).unwrap(), commands);
             assert!(packed.len() < 1000, "it is compressed");
+            let mut plain = Vec::new();
+            DeflateDecoder::new(&packed[..]).read_to_end(&mut plain).unwrap();
+            assert_eq!(plain.len(), plain_bytes(&commands));
         }
     }
 
@@ -152,6 +162,17 @@ mod tests {
             packed.write_all(plain).unwrap();
             unpack(&packed.finish().unwrap()).unwrap_err();
         }
+    }
+
+    /// Short commands, whose lengths take more room than they do.
+    #[test]
+    fn the_largest_group_can_be_read_and_a_larger_one_not() {
+        let command = Bytes::from_static(b"1234");
+        let mut commands = vec![command.clone(); MAX_GROUP_BYTES / 8];
+        assert_eq!(plain_bytes(&commands), MAX_GROUP_BYTES);
+        assert_eq!(unpack(&pack(&commands)).unwrap().len(), commands.len());
+        commands.push(command);
+        unpack(&pack(&commands)).unwrap_err();
     }
 
     #[test]

@@ -15,6 +15,7 @@ use tidegate_core::port::{Clock, Entropy};
 
 use super::{
     create::{Created, GetAnswer, PutAnswer, after_get, after_put},
+    error::LogError,
     key::ObjectKey,
     truncate::Removable,
 };
@@ -23,6 +24,9 @@ use super::{
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(50);
 /// The longest wait before a request is repeated.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
+/// How often the removal of an object is tried. What is left is removed after a later snapshot, and
+/// a store that removes nothing must not prevent that snapshot.
+const MAX_REMOVALS: u32 = 10;
 
 /// Object storage in which an object can be created once.
 #[async_trait]
@@ -140,12 +144,20 @@ impl Edge {
         }
     }
 
-    /// Removes an object, and ends when the store has done so.
-    pub(super) async fn remove(&self, object: &Removable) {
+    /// Removes an object.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::Object`] if the store has not done so after [`MAX_REMOVALS`] requests.
+    pub(super) async fn remove(&self, object: &Removable) -> Result<(), LogError> {
         let mut delay = MIN_RETRY_DELAY;
-        while !self.bucket.remove(object).await {
+        for _ in 0..MAX_REMOVALS {
+            if self.bucket.remove(object).await {
+                return Ok(());
+            }
             self.back_off(&mut delay).await;
         }
+        Err(LogError::object(&object.key(), "the store does not remove it"))
     }
 
     /// Waits for `span`.

@@ -128,7 +128,7 @@ mod tests {
             let Tail { next, hash, time } = flight.tail();
             let (kind, log) = (Kind::Record, LogId(1));
             let header = Header { kind, log, slot: next, nonce: 1, time, previous: hash };
-            flight.push(Object::new(header, Bytes::new()), seq);
+            flight.push(Object::new(header, &Bytes::new()), seq);
         }
         flight
     }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 
 use super::{
-    body::{self, EpochClaim},
+    body::{self, EpochClaim, StartRecord},
     error::LogError,
     key::{Epoch, ObjectKey, Slot},
     newest::EpochSearch,
@@ -18,11 +18,14 @@ use super::{
 
 /// Most slots that are read at once by a node that is behind.
 const MAX_READ_AHEAD: u64 = 32;
+/// Bytes of records read at once above which fewer are read next. Records are decompressed and
+/// applied together, so their sum bounds the memory of a node that is behind.
+const MAX_READ_AHEAD_BYTES: usize = 16 << 20;
 /// How often in a row the local state may be discarded. More often means that the bucket itself is
 /// wrong: a race with a truncation discards it once or twice.
 const MAX_DISCARDS: u32 = 10;
-/// How often in a row an object may be missing that must exist. A race with a truncation hides the
-/// snapshot that has taken its place once.
+/// How often in a row an object may be missing that must exist: a record, or a part of a snapshot. A
+/// race with a truncation hides the snapshot that has taken its place once.
 const MAX_MISSES: u32 = 3;
 
 /// Where following the log ended.
@@ -92,19 +95,16 @@ impl<R: Replica> Node<R> {
                 return Ok(());
             }
             let snapshot = self.newest_snapshot().await?;
-            match (followed, snapshot) {
+            let gone = match (followed, snapshot) {
                 (Followed::ToEmptySlot, Some(snapshot)) if snapshot.epoch >= here.epoch => {
-                    self.restore(&snapshot).await?;
+                    self.restore(&snapshot).await?
                 }
                 (Followed::ToEmptySlot, _) => {
                     if !self.has_start(here.epoch.next()).await {
                         return Ok(());
                     }
                     // The epoch was sealed behind this slot, so the slot was filled before.
-                    misses = if missing.replace(here) == Some(here) { misses + 1 } else { 1 };
-                    if misses > MAX_MISSES {
-                        return Err(LogError::object(&ObjectKey::Slot(here), "it is gone"));
-                    }
+                    Some(ObjectKey::Slot(here))
                 }
                 (Followed::Elsewhere, snapshot) => {
                     discards += 1;
@@ -113,6 +113,13 @@ impl<R: Replica> Node<R> {
                         return Err(LogError::object(&ObjectKey::Slot(here), problem));
                     }
                     self.discard(snapshot).await?;
+                    None
+                }
+            };
+            if let Some(gone) = gone {
+                misses = if missing.replace(gone) == Some(gone) { misses + 1 } else { 1 };
+                if misses > MAX_MISSES {
+                    return Err(LogError::object(&gone, "it is gone"));
                 }
             }
         }
@@ -123,12 +130,15 @@ impl<R: Replica> Node<R> {
         self.edge.read(&ObjectKey::Slot(Slot::first_of(epoch))).await.is_some()
     }
 
-    /// Replaces the local state by `snapshot`, or by the empty state.
+    /// Replaces the local state by `snapshot`, or by the empty state. Readers see the local state
+    /// until the snapshot is complete.
     pub(super) async fn discard(&self, snapshot: Option<Snapshot>) -> Result<(), LogError> {
-        self.replica.clear().await?;
-        if let Some(snapshot) = snapshot {
-            return self.restore(&snapshot).await;
+        if let Some(snapshot) = snapshot
+            && self.restore(&snapshot).await?.is_none()
+        {
+            return Ok(());
         }
+        self.replica.clear().await?;
         self.edge.pause(self.settings.poll_interval / 4).await;
         Ok(())
     }
@@ -141,6 +151,7 @@ impl<R: Replica> Node<R> {
             let slots = (0..ahead).map(|add| Slot { seq: tail.next.seq + add, ..tail.next });
             let keys: Vec<ObjectKey> = slots.map(ObjectKey::Slot).collect();
             let found = join_all(keys.iter().map(|key| self.edge.read(key))).await;
+            let bytes: usize = found.iter().flatten().map(Bytes::len).sum();
             let Continuation { objects, may_go_on, is_elsewhere } =
                 self.continuation(tail, found)?;
             if !objects.is_empty() {
@@ -157,7 +168,11 @@ impl<R: Replica> Node<R> {
             if !may_go_on {
                 return Ok(Followed::ToEmptySlot);
             }
-            ahead = (ahead * 2).min(MAX_READ_AHEAD);
+            ahead = if bytes > MAX_READ_AHEAD_BYTES {
+                (ahead / 2).max(1)
+            } else {
+                (ahead * 2).min(MAX_READ_AHEAD)
+            };
         }
     }
 
@@ -185,6 +200,7 @@ impl<R: Replica> Node<R> {
                 }
                 Err(error) => return Err(LogError::object(&tail.key(), error)),
             };
+            self.check_schema(object.object())?;
             let is_seal = object.object().header.kind == Kind::Seal;
             tail = Tail::after(object.object());
             continuation.objects.push(object);
@@ -194,6 +210,24 @@ impl<R: Replica> Node<R> {
             }
         }
         Ok(continuation)
+    }
+
+    /// Refuses the start record of a later release, whose records are for other tables.
+    fn check_schema(&self, object: &Object) -> Result<(), LogError> {
+        if object.header.kind != Kind::Start {
+            return Ok(());
+        }
+        let key = ObjectKey::Slot(object.header.slot);
+        let start: StartRecord =
+            body::decode(&object.body).map_err(|error| LogError::object(&key, error))?;
+        let (schema, known) = (start.schema, self.replica.schema());
+        if schema > known {
+            let problem = format!(
+                "the release that leads has tables {schema}, and this one knows tables up to {known}"
+            );
+            return Err(LogError::object(&key, problem));
+        }
+        Ok(())
     }
 
     async fn behind_gap(&self, tail: Tail) -> Option<Durable> {

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    body::MAX_GROUP_BYTES,
+    body::{MAX_GROUP_BYTES, plain_bytes},
     bucket::Edge,
     key::{Epoch, ObjectKey},
 };
@@ -49,7 +49,7 @@ pub(super) type Reply<A> = oneshot::Sender<Result<Vec<A>, LogRefusal>>;
 
 impl<A> LogRequest<A> {
     fn bytes(&self) -> usize {
-        self.commands.iter().map(Bytes::len).sum()
+        plain_bytes(&self.commands)
     }
 
     pub(super) fn refuse(self) {
@@ -126,7 +126,7 @@ impl<A> Handle<A> {
     ///
     /// [`LogRefusal`].
     pub async fn submit(&self, commands: Vec<Bytes>) -> Result<Vec<A>, LogRefusal> {
-        if commands.iter().map(Bytes::len).sum::<usize>() > MAX_GROUP_BYTES {
+        if plain_bytes(&commands) > MAX_GROUP_BYTES {
             return Err(LogRefusal::TooLarge);
         }
         if self.epoch().is_none() {

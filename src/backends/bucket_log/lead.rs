@@ -67,7 +67,7 @@ impl<R: Replica> Node<R> {
             ..EpochClaim::default()
         };
         let at = Tail { next: Slot::first_of(epoch), hash: Hash::NONE, time: Timestamp::EPOCH };
-        let object = self.object(Kind::Claim, at, body::encode(&claim));
+        let object = self.object(Kind::Claim, at, &body::encode(&claim));
         let created = self.edge.create(&ObjectKey::Claim(epoch), object.bytes()).await;
         Ok(created == Created::Own)
     }
@@ -80,7 +80,7 @@ impl<R: Replica> Node<R> {
         if tail.next.epoch != target {
             return Ok(());
         }
-        let seal = self.object(Kind::Seal, tail, Bytes::new());
+        let seal = self.object(Kind::Seal, tail, &Bytes::new());
         // A record of the old leader, or another seal, may be there. Then following goes on.
         self.edge.create(&tail.key(), seal.bytes()).await;
         // This process may have been frozen before its PUT, and a truncation may have emptied the
@@ -104,8 +104,8 @@ impl<R: Replica> Node<R> {
             ..StartRecord::default()
         };
         let object = match kind {
-            Kind::Start => self.object(kind, tail, body::encode(&start)),
-            _ => self.object(kind, tail, body::pack(&[])),
+            Kind::Start => self.object(kind, tail, &body::encode(&start)),
+            _ => self.object(kind, tail, &body::pack(&[])),
         };
         match self.edge.create(&tail.key(), object.bytes()).await {
             Created::Own => {

@@ -121,13 +121,18 @@ impl<R: Replica> Node<R> {
     ///
     /// [`LogError`]: the node is at a position of the log that it cannot pass.
     pub async fn run(&self) -> Result<Infallible, LogError> {
-        let ran = self.alternate().await;
+        let mut requests = self.requests.lock().await;
+        let ran = self.alternate(&mut requests).await;
         self.leadership.set(None);
+        requests.close();
+        refuse_waiting(&mut requests);
         ran
     }
 
-    async fn alternate(&self) -> Result<Infallible, LogError> {
-        let mut requests = self.requests.lock().await;
+    async fn alternate(
+        &self,
+        requests: &mut mpsc::Receiver<LogRequest<R::Answer>>,
+    ) -> Result<Infallible, LogError> {
         self.verify_start().await?;
         let mut wait = Wait::begin(self.edge.clock.now(), self.patience());
         loop {
@@ -136,13 +141,11 @@ impl<R: Replica> Node<R> {
             let now = self.edge.clock.now();
             if wait.is_over(position, now) {
                 if let Some(leading) = self.lead().await? {
-                    self.serve(leading, &mut requests).await?;
+                    self.serve(leading, requests).await?;
                 }
                 wait = Wait::begin(self.edge.clock.now(), self.patience());
             }
-            while let Ok(request) = requests.try_recv() {
-                request.refuse();
-            }
+            refuse_waiting(requests);
             self.edge.pause(self.settings.poll_interval).await;
         }
     }
@@ -153,10 +156,17 @@ impl<R: Replica> Node<R> {
     }
 
     /// An object of this node that continues the log at `tail`.
-    pub(super) fn object(&self, kind: Kind, tail: Tail, body: bytes::Bytes) -> Object {
+    pub(super) fn object(&self, kind: Kind, tail: Tail, body: &bytes::Bytes) -> Object {
         let time = self.edge.clock.now().max(tail.time);
         let Tail { next: slot, hash: previous, .. } = tail;
         Object::new(Header { kind, log: self.log, slot, nonce: self.nonce, time, previous }, body)
+    }
+}
+
+/// Refuses the requests that have arrived. None of them was in a record.
+fn refuse_waiting<A>(requests: &mut mpsc::Receiver<LogRequest<A>>) {
+    while let Ok(request) = requests.try_recv() {
+        request.refuse();
     }
 }
 

@@ -118,7 +118,7 @@ pub enum NotReadable {
 
 impl Object {
     /// Encodes an object.
-    pub fn new(header: Header, body: Bytes) -> Self {
+    pub fn new(header: Header, body: &Bytes) -> Self {
         let mut bytes = BytesMut::with_capacity(HEADER_BYTES + body.len() + HASH_BYTES);
         bytes.put_slice(MAGIC);
         bytes.put_u8(FORMAT);
@@ -131,10 +131,12 @@ impl Object {
         bytes.put_slice(&header.previous.0);
         bytes.put_u32(body.len() as u32);
         debug_assert_eq!(bytes.len(), HEADER_BYTES);
-        bytes.put_slice(&body);
+        bytes.put_slice(body);
         let hash = Hash::of(&bytes);
         bytes.put_slice(&hash.0);
-        Self { header, body, bytes: bytes.freeze() }
+        let bytes = bytes.freeze();
+        let body = bytes.slice(HEADER_BYTES..HEADER_BYTES + body.len());
+        Self { header, body, bytes }
     }
 
     /// Decodes an object.
@@ -213,7 +215,7 @@ mod tests {
             time: Timestamp::from_millis(1_000),
             previous: Hash::of(b"before"),
         };
-        Object::new(header, Bytes::from_static(b"body"))
+        Object::new(header, &Bytes::from_static(b"body"))
     }
 
     #[test]

@@ -167,7 +167,7 @@ impl<R: Replica> Node<R> {
             let group = take_group(&mut work.waiting);
             let body = body::pack(group.iter().flat_map(|request| &request.commands));
             let tail = work.flight.tail();
-            let object = self.object(Kind::Record, tail, body);
+            let object = self.object(Kind::Record, tail, &body);
             let (key, bytes) = (tail.key(), object.bytes().clone());
             work.bytes += bytes.len() as u64;
             let waiters = group

@@ -80,20 +80,26 @@ impl<R: Replica> Node<R> {
         Ok(Some(Snapshot { epoch, nonce: header.nonce, manifest }))
     }
 
-    /// Replaces the local state by `snapshot`. If a part is gone, a newer snapshot has replaced this
-    /// one: the state is what it was, and the caller looks again.
-    pub(super) async fn restore(&self, snapshot: &Snapshot) -> Result<(), LogError> {
+    /// Replaces the local state by `snapshot`. It returns the part that is gone, if one is: then the
+    /// state is what it was. Usually a newer snapshot has replaced this one, so the caller looks
+    /// again.
+    pub(super) async fn restore(&self, snapshot: &Snapshot) -> Result<Option<ObjectKey>, LogError> {
         let mut parts =
-            Download { edge: &self.edge, snapshot, index: 0, is_gone: false, problem: None };
+            Download { edge: &self.edge, snapshot, index: 0, gone: None, problem: None };
         let restored = self.replica.restore(&mut parts).await;
         if let Some((key, problem)) = parts.problem {
             return Err(LogError::object(&key, problem));
         }
         restored?;
-        if parts.is_gone {
+        if parts.gone.is_some() {
             self.edge.pause(self.settings.poll_interval / 4).await;
+            return Ok(parts.gone);
         }
-        Ok(())
+        if self.replica.tail().next != Slot::first_of(snapshot.epoch.next()) {
+            let manifest = ObjectKey::Manifest(snapshot.epoch);
+            return Err(LogError::object(&manifest, "its parts are the state of another slot"));
+        }
+        Ok(None)
     }
 
     /// Makes a snapshot of `base`, the state behind a seal, and removes what it replaces.
@@ -120,13 +126,13 @@ impl<R: Replica> Node<R> {
             }
         }
         let at = Tail { next: Slot::first_of(epoch), hash, time };
-        let object = self.object(Kind::Manifest, at, body::encode(&snapshot.manifest));
+        let object = self.object(Kind::Manifest, at, &body::encode(&snapshot.manifest));
         match self.edge.create(&ObjectKey::Manifest(epoch), object.bytes()).await {
             Created::Own => self.truncate(snapshot).await,
             // Another process has made a snapshot of the same state.
             Created::Other(_) => {
                 for index in 0..snapshot.manifest.parts.len() {
-                    self.edge.remove(&Removable::part(&snapshot, index)).await;
+                    self.edge.remove(&Removable::part(&snapshot, index)).await?;
                 }
                 Ok(())
             }
@@ -139,7 +145,8 @@ struct Download<'a> {
     edge: &'a Edge,
     snapshot: &'a Snapshot,
     index: usize,
-    is_gone: bool,
+    /// The part that is gone.
+    gone: Option<ObjectKey>,
     problem: Option<(ObjectKey, &'static str)>,
 }
 
@@ -158,7 +165,7 @@ impl SnapshotParts for Download<'_> {
                 NextPart::Gone
             }
             None => {
-                self.is_gone = true;
+                self.gone = Some(key);
                 NextPart::Gone
             }
         }

@@ -108,7 +108,7 @@ mod tests {
     fn object(kind: Kind, at: &Tail) -> Object {
         let header =
             Header { kind, log: LOG, slot: at.next, nonce: 1, time: at.time, previous: at.hash };
-        Object::new(header, Bytes::new())
+        Object::new(header, &Bytes::new())
     }
 
     #[test]
@@ -130,7 +130,7 @@ mod tests {
         let with = |change: &dyn Fn(&mut Header)| {
             let mut header = right.header.clone();
             change(&mut header);
-            Object::new(header, Bytes::new()).bytes().clone()
+            Object::new(header, &Bytes::new()).bytes().clone()
         };
         let refused = |bytes| tail.read(LOG, bytes).unwrap_err();
         assert_eq!(refused(with(&|header| header.previous = Hash::NONE)), NotNext::Unchained);

@@ -97,16 +97,16 @@ impl<R: Replica> Node<R> {
             return Ok(());
         }
         for record in Removable::records(&replaced.oldest_kept, &sealed) {
-            self.edge.remove(&record).await;
+            self.edge.remove(&record).await?;
         }
         for snapshot in replaced.snapshots {
             // Each is gone before the next one: a reader that meets a manifest meets the newest.
             let manifest = Removable::manifest(&snapshot);
             while self.edge.read(&manifest.key()).await.is_some() {
-                self.edge.remove(&manifest).await;
+                self.edge.remove(&manifest).await?;
             }
             for index in 0..snapshot.manifest.parts.len() {
-                self.edge.remove(&Removable::part(&snapshot, index)).await;
+                self.edge.remove(&Removable::part(&snapshot, index)).await?;
             }
         }
         Ok(())

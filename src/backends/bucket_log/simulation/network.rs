@@ -175,7 +175,7 @@ impl Connection {
             None
         };
         if let Some(slot) = elsewhere {
-            let moved = Object::new(Header { slot, ..header }, Bytes::new());
+            let moved = Object::new(Header { slot, ..header }, &Bytes::new());
             self.put(Request::Create(ObjectKey::Slot(slot), moved.bytes().clone())).await;
             return self.show(key, bytes);
         }
@@ -198,7 +198,7 @@ impl Connection {
         let is_repeat = self.memory.lock().originals.insert(key, bytes.clone()).is_some();
         let bytes = if is_repeat && self.has(Bug::RepeatedWithOtherBytes) {
             let time = Timestamp::from_millis(object.header.time.millis() + 1);
-            Object::new(Header { time, ..object.header }, object.body).bytes().clone()
+            Object::new(Header { time, ..object.header }, &object.body).bytes().clone()
         } else {
             bytes
         };

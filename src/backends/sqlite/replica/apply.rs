@@ -3,7 +3,10 @@
 
 use std::sync::atomic::Ordering;
 
-use rusqlite::{Connection, backup::Backup};
+use rusqlite::{
+    Connection,
+    backup::{Backup, StepResult},
+};
 
 use super::{
     super::{
@@ -74,7 +77,14 @@ impl State {
             .ok_or_else(|| Failure::corrupt("the snapshot has no position in the log".into()))?;
         self.db.flush_prepared_statement_cache();
         let copy = Backup::new(source, &mut self.db)?;
-        while copy.step(PAGES_AT_ONCE)? == rusqlite::backup::StepResult::More {}
+        loop {
+            match copy.step(PAGES_AT_ONCE)? {
+                StepResult::Done => break,
+                StepResult::More => {}
+                // The database is what it was, so its tail must be too.
+                _ => return Err(Failure(StoreError::unavailable("the database is locked"))),
+            }
+        }
         drop(copy);
         self.names = Names::read(&self.db)?;
         *self.shared.counts.lock() = read_counts(&self.db)?;
@@ -145,7 +155,7 @@ mod tests {
         let tail = tail(state);
         let Tail { next: slot, hash: previous, time } = tail;
         let header = Header { kind, log: LOG, slot, nonce: 1, time, previous };
-        tail.read(LOG, Object::new(header, body::pack(commands)).bytes().clone()).unwrap()
+        tail.read(LOG, Object::new(header, &body::pack(commands)).bytes().clone()).unwrap()
     }
 
     /// Applies a record of these transactions.

@@ -27,7 +27,7 @@ use std::{
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
-use super::{Durability, OpenError, SqliteStore, error::Failure, file};
+use super::{Durability, OpenError, SqliteStore, error::Failure, file, writer::State};
 use crate::bucket_log::{
     Durable, Frozen, Handle, LogRefusal, Replica, ReplicaError, Restored, SnapshotParts, Tail,
     key::Epoch,
@@ -44,6 +44,9 @@ pub(super) struct LogConnection(OnceLock<Handle<Committed>>);
 
 impl LogConnection {
     pub(super) async fn commit(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
+        if txns.is_empty() {
+            return Ok(Vec::new());
+        }
         let handle = self.0.get().ok_or_else(|| refused(LogRefusal::NotLeader))?;
         let commands = txns.into_iter().map(wire::encode).collect::<Result<_, _>>();
         let commands = commands.map_err(StoreError::corrupt)?;
@@ -63,7 +66,9 @@ fn refused(refused: LogRefusal) -> StoreError {
 /// A SQLite store that applies a log.
 pub struct SqliteReplica {
     store: Arc<SqliteStore>,
-    tail: Mutex<Tail>,
+    /// That of the database. The writer thread sets it with each change, so that it is right even
+    /// after a call whose caller has stopped waiting.
+    tail: Arc<Mutex<Tail>>,
 }
 
 impl SqliteReplica {
@@ -78,15 +83,16 @@ impl SqliteReplica {
             Ok(()) | Err(OpenError::NotNew { .. }) => {}
             Err(error) => return Err(error),
         }
-        snapshot::remove_files(dir);
         let mut store = SqliteStore::start(dir, None, None, Durability::Log)?;
+        // This process holds the directory now, so no other one uses them.
+        snapshot::remove_files(dir);
         let tail = prepare(store.file()).map_err(|Failure(error)| OpenError::Damaged {
             file: store.file().to_owned(),
             problem: error.chain().to_string(),
         })?;
         let tail = tail.ok_or_else(|| OpenError::NotNew { dir: dir.to_owned() })?;
         store.log = Some(LogConnection(OnceLock::new()));
-        Ok(Self { store: Arc::new(store), tail: tail.into() })
+        Ok(Self { store: Arc::new(store), tail: Arc::new(Mutex::new(tail)) })
     }
 
     /// The store. Its commits go to the log once [`Self::connect`] was called.
@@ -135,14 +141,16 @@ impl Replica for SqliteReplica {
     }
 
     async fn apply(&self, objects: Vec<Durable>) -> Result<Vec<Vec<Committed>>, ReplicaError> {
-        let applied = self.store.writer.run(move |state| state.apply(&objects)).await;
-        let (answers, tail) = applied
-            .and_then(|applied| applied.map_err(StoreError::from))
-            .map_err(ReplicaError::new)?;
-        if let Some(tail) = tail {
-            *self.tail.lock() = tail;
-        }
-        Ok(answers)
+        let tail = Arc::clone(&self.tail);
+        let apply = move |state: &mut State| {
+            let (answers, behind) = state.apply(&objects)?;
+            if let Some(behind) = behind {
+                *tail.lock() = behind;
+            }
+            Ok::<_, Failure>(answers)
+        };
+        let applied = self.store.writer.run(apply).await;
+        applied.and_then(|applied| applied.map_err(StoreError::from)).map_err(ReplicaError::new)
     }
 
     async fn sealed(
@@ -166,19 +174,22 @@ impl Replica for SqliteReplica {
     }
 
     async fn clear(&self) -> Result<(), ReplicaError> {
-        self.replace(super::writer::State::replace_by_nothing).await
+        self.replace(State::replace_by_nothing).await
     }
 }
 
 impl SqliteReplica {
     async fn replace(
         &self,
-        replace: impl FnOnce(&mut super::writer::State) -> Result<Tail, Failure> + Send + 'static,
+        replace: impl FnOnce(&mut State) -> Result<Tail, Failure> + Send + 'static,
     ) -> Result<(), ReplicaError> {
+        let tail = Arc::clone(&self.tail);
+        let replace = move |state: &mut State| {
+            let behind = replace(state)?;
+            *tail.lock() = behind;
+            Ok::<_, Failure>(())
+        };
         let replaced = self.store.writer.run(replace).await;
-        let tail =
-            replaced.and_then(|tail| tail.map_err(StoreError::from)).map_err(ReplicaError::new)?;
-        *self.tail.lock() = tail;
-        Ok(())
+        replaced.and_then(|replaced| replaced.map_err(StoreError::from)).map_err(ReplicaError::new)
     }
 }

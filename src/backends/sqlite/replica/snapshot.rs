@@ -89,16 +89,19 @@ struct Database {
 }
 
 impl Database {
-    /// The next part.
-    fn part(&mut self) -> Result<Option<Bytes>, StoreError> {
+    /// The next part of the state at `tail`.
+    fn part(&mut self, tail: &Tail) -> Result<Option<Bytes>, StoreError> {
+        let io = |error: std::io::Error| {
+            StoreError::unavailable_in("the database cannot be copied", error)
+        };
         if let Some(source) = self.source.take() {
+            crate::private::create_file(&self.copy.0).map_err(io)?;
             file::copy_pages(&source, &self.copy.0).map_err(Failure::from)?;
             drop(source);
-            self.copy.open()?;
+            if position::read(&self.copy.open()?)? != Some(*tail) {
+                return Err(StoreError::corrupt("the copy of the database is not complete"));
+            }
         }
-        let io = |error: std::io::Error| {
-            StoreError::unavailable_in("the copy of the database cannot be read", error)
-        };
         let reader = match &mut self.reader {
             Some(reader) => reader,
             none => none.insert(File::open(&self.copy.0).map_err(io)?),
@@ -123,8 +126,9 @@ impl Frozen for FrozenDatabase {
     async fn next(&mut self) -> Result<Option<Bytes>, ReplicaError> {
         let Some(mut database) = self.database.take() else { return Ok(None) };
         // Copying and compressing takes seconds, in which the leader goes on.
+        let tail = self.tail;
         let read = tokio::task::spawn_blocking(move || {
-            let part = database.part();
+            let part = database.part(&tail);
             (database, part)
         });
         let (database, part) = read.await.map_err(ReplicaError::new)?;
