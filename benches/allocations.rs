@@ -66,7 +66,7 @@ thread_local! {
     static IS_OF_REQUESTS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Adds an allocation of `bytes`, which `freed` bytes of an earlier one may be part of.
+/// Counts an allocation of so many bytes, and whether memory was freed. A reallocation is both.
 fn count(allocated: Option<usize>, is_freed: bool) {
     let [allocations, total, of_others, freed_by_others] = &COUNTED;
     let is_other = !IS_OF_REQUESTS.try_with(Cell::get).unwrap_or_default();

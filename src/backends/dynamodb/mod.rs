@@ -10,11 +10,12 @@
 //! Read in this order: [`key`] (the keys of items), [`row`] and [`batch`] (their attributes),
 //! [`table`] (the requests to DynamoDB), [`mod@write`] (a commit, in waves), [`entry`] (index
 //! entries, and when they count), [`bucket`] and [`partition`] (reading a bucket, and moving its
-//! low watermark), [`read_units`] (what reads cost), [`active`] (queues with open buckets), [`stream`] (the buckets of an index
-//! partition), [`retention`] (what ended jobs leave behind), [`due`], [`waiting`], [`timer`],
-//! [`timer_check`], [`list`], [`list_position`] and [`count`] (the queries), [`recount`] and
-//! [`recount_ended`] (the counts that a sweep keeps), [`item_version`] (the configuration as a
-//! condition), [`tick_request`] (one hint for many), [`sdk`] (the table over the network).
+//! low watermark), [`read_units`] (what reads cost), [`active`] (queues with open buckets),
+//! [`stream`] (the buckets of an index partition), [`retention`] (what ended jobs leave behind),
+//! [`due`], [`waiting`], [`timer`], [`timer_check`], [`list`], [`list_position`] and [`count`] (the
+//! queries), [`recount`] and [`recount_ended`] (the counts that a sweep keeps), [`item_version`]
+//! (the configuration as a condition), [`tick_request`] (one hint for many), [`sdk`] (the table
+//! over the network).
 
 mod active;
 mod batch;

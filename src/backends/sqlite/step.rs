@@ -1,9 +1,10 @@
 //! Transactions as the writer executes them. Their sender encodes them, because the writer thread
 //! is the bottleneck.
 //!
-//! All steps of a request are in one list, and all of their bytes in another. So a request of a
-//! thousand jobs has as few allocations as a request of one. The writer thread frees them, and
-//! another thread has made them: each one of these may wait for a lock of the heap.
+//! All steps of a request are in one list, and all of their bytes in another, except those of rows
+//! in `bodies`, which are large. So a request of a thousand jobs allocates about as often as one of
+//! a single job. The sender allocates and the writer thread frees, and each of these may wait for a
+//! lock of the heap.
 
 use std::{iter, sync::Arc};
 

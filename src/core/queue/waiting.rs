@@ -140,7 +140,7 @@ impl WaitingEstimate {
     #[must_use]
     pub fn after_pass(
         &self,
-        counts: Vec<(String, WaitingCount)>,
+        mut counts: Vec<(String, WaitingCount)>,
         end: Option<String>,
         began_at: Timestamp,
     ) -> Self {
@@ -151,7 +151,6 @@ impl WaitingEstimate {
             before.is_none_or(|count| count.end.as_str() < name) && is_before_end(name)
         };
         let kept = self.partitions.iter().filter(|(name, _)| !in_pass(name));
-        let mut counts = counts;
         counts.extend(kept.map(|(name, count)| (name.clone(), *count)));
         counts.sort_by(|(a, one), (b, other)| other.jobs.cmp(&one.jobs).then_with(|| a.cmp(b)));
         let (mut partitions, mut bytes) = (BTreeMap::new(), 0);
@@ -169,8 +168,8 @@ impl WaitingEstimate {
             let counted_at = Some(began_at);
             return Self { counted_at, partitions, others: counted, unfinished: None };
         };
-        // How many jobs of the older sum wait in partitions that are counted by now is unknown. So
-        // the larger one of both sums is taken.
+        // The old sum also has partitions that this count has counted since. Their part of it is
+        // unknown. So the larger one of the old and the new sum is taken.
         let mut others = older;
         if let Some(count) = counted {
             add(&mut others, count);

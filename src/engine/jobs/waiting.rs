@@ -24,10 +24,10 @@ use tidegate_core::{
 
 /// The shortest time between the passes over a queue.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
-/// The pause at which a pass ends, after the page that needs it.
+/// A pass ends after the page with which the pause behind it becomes this long.
 const PAUSE_LIMIT: Duration = Duration::from_hours(1);
-/// The longest pause, with that of the last page. A pass that seems to be later was planned by a
-/// clock that was ahead.
+/// The longest pause: [`PAUSE_LIMIT`], and what the last page may add. A pass that is planned for
+/// later was planned by a clock that was ahead.
 const MAX_PAUSE: Duration = Duration::from_hours(6);
 /// How long a process uses an estimate that another process may have replaced.
 const MAX_AGE: Duration = Duration::from_secs(10);

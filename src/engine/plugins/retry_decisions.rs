@@ -49,8 +49,8 @@ const MAX_CONCURRENT_STRATEGIES: usize = 16;
 const MAX_CONCURRENT_CALLS: usize = 4;
 /// Bytes of a target's name in a message.
 const MAX_SHOWN_BYTES: usize = 64;
-/// How long one call of [`Engine::decide_retries`] decides on the jobs of a strategy with a state,
-/// one after another.
+/// How long one call of [`Engine::decide_retries`] begins decisions on the jobs of a strategy with
+/// a state, one after another.
 const TURN_TIME: Duration = Duration::from_secs(10);
 /// How often the decision on a job is made again because another one changed the strategy's state.
 const MAX_STATE_CONFLICTS: usize = 5;

@@ -17,7 +17,7 @@ pub struct StoreCapabilities {
     /// How many jobs, in all partitions of a queue,
     /// [`JobStore::count_waiting`](super::JobStore::count_waiting) may read in one pass, and how long
     /// the next pass waits for each of them ([`WaitingPage::read`](super::WaitingPage::read)).
-    /// Behind these, a pass reads a few jobs of each partition.
+    /// After these, the pass reads only a few jobs of each partition.
     pub waiting_pass: (u32, Duration),
     /// Whether [`JobStore::list`](super::JobStore::list) goes from the newest job to the oldest by
     /// creation. A store without an index for it goes by when jobs were first due: from the present

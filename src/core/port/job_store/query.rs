@@ -103,8 +103,8 @@ pub struct WaitingPage {
     pub counts: Vec<(String, WaitingCount)>,
     /// The last partition that was looked at, if there may be more behind it.
     pub next: Option<String>,
-    /// How many index entries or jobs were read. A store that is billed for reads returns how many
-    /// jobs could usually be read for the bill.
+    /// How many index entries or jobs were read. A store whose reads cost money converts the cost:
+    /// it returns how many jobs it can usually read for that.
     pub read: u64,
 }
 

@@ -76,7 +76,7 @@ pub enum Write {
     RequireItem {
         /// The kind of item.
         kind: ItemKind,
-        /// Its name. Each of many jobs requires the same item.
+        /// Its name. It is shared, because all jobs of a batch may require the same item.
         name: Arc<str>,
         /// The version.
         version: u64,

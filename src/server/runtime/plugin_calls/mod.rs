@@ -311,7 +311,7 @@ impl Server {
         Ok(calls)
     }
 
-    /// The recorded call with this id, whole.
+    /// The recorded call with this id, with its input and its answer if they are stored.
     ///
     /// # Errors
     ///

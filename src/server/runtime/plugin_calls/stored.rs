@@ -2,8 +2,8 @@
 //!
 //! A call has one of a fixed number of places, and a new call replaces the oldest one of its
 //! reason, so that the number of records is bounded without counting them. Records expire after a
-//! week. Two processes that store a call of one plugin at the same time may choose the same place;
-//! one of the two calls is then lost.
+//! week. Two processes that store a call of one plugin at the same time may choose the same place.
+//! Then one of the two calls is lost, and perhaps the body of the other.
 //!
 //! A call has up to two records, so that lists read no inputs:
 //!
@@ -40,8 +40,8 @@ use super::{Inner, ShownCall, Wanted, recording_of, redact::Bodies};
 
 /// How long a call is stored.
 const RETENTION: Duration = Duration::from_hours(7 * 24);
-/// Most bytes of a record. Of a call that has more when it is compressed, the input is not stored;
-/// then neither the answer nor the log.
+/// Most bytes of a record, compressed. A larger body is stored without its input, or else not at
+/// all. A larger call is stored without its log, or else not at all.
 const MAX_RECORD_BYTES: usize = 128 << 10;
 /// Most bytes of a record when it is read and decompressed.
 const MAX_CONTENT_BYTES: u64 = 8 << 20;
