@@ -9,7 +9,7 @@ use super::{
     error::Fault,
     plan::{Call, Looked},
     row,
-    statements::{PLACEHOLDERS, look},
+    statements::{LOCK_ITEMS, PLACEHOLDERS, look},
     step::{KeyColumns, RecordColumns, Step},
     text,
 };
@@ -52,6 +52,7 @@ pub(super) fn calls<'a>(txns: &[&'a [Step]]) -> Vec<Call<'a>> {
     let (mut absent, mut required, mut set) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     let (mut heads, mut jobs) = (BTreeSet::new(), BTreeSet::new());
     let (mut keys, mut records) = (BTreeSet::new(), BTreeSet::new());
+    let mut locks_items = false;
     for step in steps() {
         jobs.extend(step.job().map(JobId::as_str));
         match step {
@@ -62,6 +63,7 @@ pub(super) fn calls<'a>(txns: &[&'a [Step]]) -> Vec<Call<'a>> {
                 required.insert((kind.as_str(), &name[..]));
             }
             Step::SetItem { kind, name, .. } => {
+                locks_items |= kind.is_decided_under();
                 set.insert((kind.as_str(), &name[..]));
             }
             Step::SetLedger { queue, .. } => {
@@ -81,6 +83,7 @@ pub(super) fn calls<'a>(txns: &[&'a [Step]]) -> Vec<Call<'a>> {
         (!kinds.is_empty()).then(|| Call::new(sql).owned(kinds).owned(names))
     };
     let mut calls = Vec::new();
+    calls.extend(locks_items.then(|| Call::new(LOCK_ITEMS)));
     calls.extend(named(PLACEHOLDERS, absent));
     calls.extend(named(look::ITEMS, required));
     calls.extend(named(look::CHANGED_ITEMS, set));

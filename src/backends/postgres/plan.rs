@@ -261,6 +261,10 @@ impl<'a> Plan<'a> {
     /// The statements, in their order.
     fn calls(self) -> Vec<Call<'a>> {
         let mut calls = Calls::default();
+        if self.items_changed > 0 {
+            // Before anything else is locked, so that nothing waits for a group that waits for it.
+            calls.0.push(Call::new(sql::LOCK_ITEMS));
+        }
         let absent = self.required.iter().filter(|(_, version)| **version == 0);
         let absent: Vec<(&str, &str)> = absent.map(|(place, _)| *place).collect();
         calls.all(sql::PLACEHOLDERS, absent, |call, all| {

@@ -55,6 +55,11 @@ pub(super) const NEW_ITEMS: &str = concat!(
     guard!("u", "$5")
 );
 
+/// Lets no server require an item until the commit. Rows are no queue: those who share the lock of a
+/// row take no notice of one that waits to change it, and many of them would keep it waiting for
+/// seconds. Tables are one. Plain reads go on.
+pub(super) const LOCK_ITEMS: &str = "LOCK TABLE items IN EXCLUSIVE MODE";
+
 /// Items in place of those of a version.
 pub(super) const SET_ITEMS: &str = concat!(
     "WITH u AS (UPDATE items i SET version = w.version, bytes = w.bytes \
