@@ -14,7 +14,7 @@ use std::{
 
 use futures_util::future::{MaybeDone, maybe_done};
 use parking_lot::Mutex;
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, time::Instant};
 use tokio_postgres::{
     AsyncMessage, Client, NoTls, Row, Statement,
     tls::{MakeTlsConnect, TlsConnect},
@@ -177,6 +177,17 @@ pub(super) async fn in_order<C: Future + Send>(calls: Vec<C>) -> Vec<C::Output> 
 pub(super) struct Readers {
     connector: Connector,
     links: Mutex<Vec<Arc<Link>>>,
+    /// Held while a connection opens, so that many callers open one at a time. When the latest one
+    /// failed, and why.
+    opening: tokio::sync::Mutex<Option<(Instant, StoreError)>>,
+}
+
+/// The connections from which a caller takes the one with the fewest callers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Want {
+    /// The idle ones, as long as more may be opened.
+    Idle,
+    Any,
 }
 
 /// Most connections of readers.
@@ -186,27 +197,58 @@ const MAX_READ_REPEATS: usize = 2;
 
 impl Readers {
     pub(super) fn new(connector: Connector) -> Self {
-        Self { connector, links: Mutex::default() }
+        Self { connector, links: Mutex::default(), opening: tokio::sync::Mutex::default() }
     }
 
-    /// A connection for some statements.
+    /// Opens connections that are not shared.
+    pub(super) fn connector(&self) -> &Connector {
+        &self.connector
+    }
+
+    /// A connection for some statements. While one opens, callers share those that are open.
     pub(super) async fn link(&self) -> Result<Arc<Link>, StoreError> {
-        {
-            let mut links = self.links.lock();
-            links.retain(|link| !link.is_closed());
-            // Each caller has a reference, and so has the list.
-            let least = links.iter().min_by_key(|link| Arc::strong_count(link));
-            let is_full = links.len() >= MAX_READERS;
-            if let Some(link) = least.filter(|link| is_full || Arc::strong_count(link) == 1) {
-                return Ok(Arc::clone(link));
+        let began = Instant::now();
+        if let Some(link) = self.least_used(Want::Idle) {
+            return Ok(link);
+        }
+        let mut failed = if let Ok(failed) = self.opening.try_lock() {
+            failed
+        } else {
+            if let Some(link) = self.least_used(Want::Any) {
+                return Ok(link);
+            }
+            let failed = self.opening.lock().await;
+            if let Some(link) = self.least_used(Want::Any) {
+                return Ok(link);
+            }
+            // One attempt answers all who waited for it.
+            match &*failed {
+                Some((at, error)) if *at >= began => return Err(error.clone()),
+                _ => failed,
+            }
+        };
+        match self.connector.open().await {
+            Ok(link) => {
+                let link = Arc::new(link);
+                self.links.lock().push(Arc::clone(&link));
+                Ok(link)
+            }
+            Err(error) => {
+                *failed = Some((Instant::now(), error.clone()));
+                self.least_used(Want::Any).ok_or(error)
             }
         }
-        let link = Arc::new(self.connector.open().await?);
+    }
+
+    /// The connection with the fewest callers.
+    fn least_used(&self, want: Want) -> Option<Arc<Link>> {
         let mut links = self.links.lock();
-        if links.len() < MAX_READERS {
-            links.push(Arc::clone(&link));
-        }
-        Ok(link)
+        links.retain(|link| !link.is_closed());
+        let is_full = links.len() >= MAX_READERS;
+        let link = links.iter().min_by_key(|link| Arc::strong_count(link))?;
+        // Each caller has a reference, and so has the list.
+        let is_idle = Arc::strong_count(link) == 1;
+        (want == Want::Any || is_full || is_idle).then(|| Arc::clone(link))
     }
 
     /// The rows of `sql`.
