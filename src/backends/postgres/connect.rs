@@ -27,6 +27,8 @@ use tidegate_core::port::StoreError;
 /// How long a client waits for an answer. The server gives up a statement after five seconds, so
 /// the connection is broken.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long a connection may take to open, with encryption, authentication and its settings.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// The warning of a commit that no standby has confirmed.
 const NOT_REPLICATED: &str = "01000";
 
@@ -66,17 +68,17 @@ impl Connector {
     pub(super) async fn open(&self) -> Result<Link, StoreError> {
         let this = self.clone();
         // A caller may be on a runtime that ends before the store does.
-        let opened = self.handle.spawn(async move {
+        let opened = self.handle.spawn(tokio::time::timeout(OPEN_TIMEOUT, async move {
             let link = match this.tls.clone() {
                 Some(tls) => Link::open(&this.settings, tls).await,
                 None => Link::open(&this.settings, NoTls).await,
             };
             let link = link.map_err(StoreError::unavailable)?;
-            let session = format!("{SESSION}; SET search_path = {}", this.schema());
-            link.client.batch_execute(&session).await.map_err(StoreError::unavailable)?;
+            let session = format!("{SESSION}; SET search_path = \"{}\"", this.schema());
+            link.run(&session).await.map_err(Fault::into_error)?;
             Ok(link)
-        });
-        opened.await.map_err(StoreError::unavailable)?
+        }));
+        opened.await.map_err(StoreError::unavailable)?.map_err(StoreError::unavailable)?
     }
 }
 
@@ -136,6 +138,11 @@ impl Link {
         Ok(statement)
     }
 
+    /// Executes statements without parameters.
+    pub(super) async fn run(&self, sql: &str) -> Result<(), Fault> {
+        in_time(self.client.batch_execute(sql)).await
+    }
+
     /// The rows of `sql`.
     pub(super) async fn query(
         &self,
@@ -151,10 +158,17 @@ impl Link {
 pub(super) async fn in_time<T>(
     call: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T, Fault> {
-    match tokio::time::timeout(ANSWER_TIMEOUT, call).await {
-        Ok(answer) => Ok(answer?),
-        Err(late) => Err(Fault::Broken(StoreError::unavailable(late))),
-    }
+    Ok(answer(call).await??)
+}
+
+/// The answer to a call, which may be an error.
+///
+/// # Errors
+///
+/// [`Fault::Broken`] if it takes too long.
+pub(super) async fn answer<A>(call: impl Future<Output = A>) -> Result<A, Fault> {
+    let answer = tokio::time::timeout(ANSWER_TIMEOUT, call).await;
+    answer.map_err(|late| Fault::Broken(StoreError::unavailable(late)))
 }
 
 /// The outputs of `calls`. Their first polls are in this order, so that statements are sent in this

@@ -167,7 +167,7 @@ async fn looking(
         Ok(seen) => seen,
         Err(fault) => {
             if !matches!(fault, Fault::Broken(_)) {
-                roll_back(link).await?;
+                link.run("ROLLBACK").await?;
             }
             return Err(fault);
         }
@@ -178,10 +178,6 @@ async fn looking(
     let writes = plan(holding.map(|(txn, _)| *txn), Some(&looked), drawn);
     send(link, None, &writes, Some("COMMIT")).await?;
     Ok(answers.into_iter().map(Some).collect())
-}
-
-async fn roll_back(link: &Link) -> Result<(), Fault> {
-    Ok(link.client.batch_execute("ROLLBACK").await?)
 }
 
 /// Sends `first`, `calls` and `last` before the first answer, and returns the rows of `calls`.

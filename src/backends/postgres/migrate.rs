@@ -1,13 +1,17 @@
 //! The schema: made and changed by the first server that needs it, while others wait.
 
+use std::time::Duration;
+
 use tokio_postgres::error::SqlState;
 
-use super::connect::Link;
+use super::{connect::Link, error::Fault};
 use tidegate_core::port::StoreError;
 
 /// The migrations from an empty schema to the newest format, in order. A released one never
 /// changes. Each only adds, so that servers of the release before still run.
 const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_start.sql")];
+/// How long the migrations may take, with the wait for another server's.
+const TIMEOUT: Duration = Duration::from_secs(180);
 /// How often a migration that met another server's is repeated.
 const MAX_REPEATS: usize = 20;
 
@@ -40,7 +44,8 @@ pub enum OpenError {
 pub(super) async fn migrate(link: &Link, schema: &str) -> Result<(), OpenError> {
     let mut repeats = 0;
     loop {
-        match once(link, schema).await {
+        let made = tokio::time::timeout(TIMEOUT, once(link, schema)).await;
+        match made.map_err(StoreError::unavailable)? {
             Ok(found) if found <= MIGRATIONS.len() as i32 => return Ok(()),
             Ok(found) => {
                 let known = MIGRATIONS.len() as i32;
@@ -48,7 +53,7 @@ pub(super) async fn migrate(link: &Link, schema: &str) -> Result<(), OpenError> 
             }
             Err(error) if is_race(&error) && repeats < MAX_REPEATS => {
                 repeats += 1;
-                link.client.batch_execute("ROLLBACK").await.map_err(StoreError::unavailable)?;
+                link.run("ROLLBACK").await.map_err(Fault::into_error)?;
             }
             Err(error) => {
                 let context = format!("the tables in schema {schema}");
@@ -65,6 +70,7 @@ fn is_race(error: &tokio_postgres::Error) -> bool {
             SqlState::UNIQUE_VIOLATION,
             SqlState::DUPLICATE_SCHEMA,
             SqlState::DUPLICATE_TABLE,
+            SqlState::DUPLICATE_OBJECT,
             SqlState::LOCK_NOT_AVAILABLE,
             SqlState::T_R_DEADLOCK_DETECTED,
             SqlState::T_R_SERIALIZATION_FAILURE,
@@ -80,7 +86,7 @@ async fn once(link: &Link, schema: &str) -> Result<i32, tokio_postgres::Error> {
         client.query("SELECT 1 FROM pg_namespace WHERE nspname = $1::text", &[&schema]).await?;
     if known.is_empty() {
         // A role that may not create schemas can use one that was made for it.
-        client.batch_execute(&format!("CREATE SCHEMA IF NOT EXISTS {schema}")).await?;
+        client.batch_execute(&format!("CREATE SCHEMA IF NOT EXISTS \"{schema}\"")).await?;
     }
     client.batch_execute("CREATE TABLE IF NOT EXISTS schema_version (n int PRIMARY KEY)").await?;
     // The row of 0 is the lock.

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use tokio_postgres::error::SqlState;
 
 use super::{
-    connect::{Link, Readers},
+    connect::{Link, Readers, answer},
     error::Fault,
     row,
     step::Step,
@@ -85,21 +85,22 @@ pub(super) async fn create_for(link: &Link, txns: &[&[Step]], now: Timestamp) ->
 /// whether it exists now.
 async fn create(link: &Link, days: Days) -> Result<bool, Fault> {
     let (table, from, to) = (days.table(), days.0 * DAY, days.1 * DAY);
-    let made = link
-        .client
-        .batch_execute(&format!(
-            "BEGIN; CREATE TABLE {table} (LIKE ended INCLUDING DEFAULTS INCLUDING STORAGE); \
-             ALTER TABLE ended ATTACH PARTITION {table} FOR VALUES FROM ({from}) TO ({to}); COMMIT"
-        ))
-        .await;
-    let Err(error) = made else { return Ok(true) };
-    if link.is_closed() {
-        return Err(error.into());
+    let make = format!(
+        "BEGIN; CREATE TABLE {table} (LIKE ended INCLUDING DEFAULTS INCLUDING STORAGE); \
+         ALTER TABLE ended ATTACH PARTITION {table} FOR VALUES FROM ({from}) TO ({to}); COMMIT"
+    );
+    let error = match answer(link.client.batch_execute(&make)).await? {
+        Ok(()) => return Ok(true),
+        Err(error) => error,
+    };
+    if !link.is_closed() {
+        link.run("ROLLBACK").await?;
     }
-    link.client.batch_execute("ROLLBACK").await?;
     match error.code() {
         // Another server has just made it, or is about to.
-        Some(&SqlState::DUPLICATE_TABLE | &SqlState::UNIQUE_VIOLATION) => Ok(true),
+        Some(
+            &SqlState::DUPLICATE_TABLE | &SqlState::DUPLICATE_OBJECT | &SqlState::UNIQUE_VIOLATION,
+        ) => Ok(true),
         Some(&SqlState::INVALID_OBJECT_DEFINITION) => Ok(false),
         _ => Err(error.into()),
     }

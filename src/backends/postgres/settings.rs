@@ -12,6 +12,8 @@ const MAX_NAME_BYTES: usize = 63;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// After how long a silent connection is probed, how often, and how many probes may be unanswered.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration::from_secs(5), 3);
+/// How long sent data may be unacknowledged before the connection is given up.
+const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Where the database is, and how to sign in.
 #[derive(Clone, Debug)]
@@ -72,6 +74,9 @@ impl FromStr for Settings {
         let mut config: Config = address.parse().map_err(BadAddress::Malformed)?;
         let (idle, interval, retries) = KEEPALIVE;
         config.keepalives_idle(idle).keepalives_interval(interval).keepalives_retries(retries);
+        if config.get_tcp_user_timeout().is_none() {
+            config.tcp_user_timeout(UNACKNOWLEDGED_TIMEOUT);
+        }
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT_TIMEOUT);
