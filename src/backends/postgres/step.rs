@@ -318,9 +318,15 @@ impl Refs {
                 Step::Add(_) | Step::SetLife { .. } | Step::SetAll { .. } | Step::Remove { .. } => {
                     hash_of(0, step.job().map(JobId::as_str))
                 }
-                Step::SetKey { key, job, .. } => {
-                    // A removal of the job removes the key.
-                    refs.written.insert(hash_of(0, Some(job.as_str())));
+                Step::SetKey { key, job, was } => {
+                    // A removal of one of the jobs removes the key.
+                    let was = match was {
+                        Expect::Is(was) => Some(was),
+                        Expect::Absent => None,
+                    };
+                    for job in was.into_iter().chain([job]) {
+                        refs.written.insert(hash_of(0, Some(job.as_str())));
+                    }
                     hash_of(1, key)
                 }
                 Step::AddBatch { queue, id, .. } | Step::RemoveBatch { queue, id } => {
