@@ -15,8 +15,13 @@ pub(super) enum Fault {
     NoPartition,
     /// Nothing was written, and the same statements may succeed now.
     Again(StoreError),
+    /// The statement took too long, and nothing was written. A read would take as long again; a
+    /// write may have waited for others.
+    Slow(StoreError),
     /// Nothing was written, and a repeat cannot help. One transaction of the group may be the cause.
     Failed(StoreError),
+    /// Nothing was written, whatever the transactions are, and a repeat cannot help.
+    Unable(StoreError),
     /// The connection broke. What was sent may or may not have been committed.
     Broken(StoreError),
 }
@@ -32,26 +37,25 @@ impl Fault {
             SqlState::CHECK_VIOLATION => Self::NoPartition,
             SqlState::T_R_SERIALIZATION_FAILURE
             | SqlState::T_R_DEADLOCK_DETECTED
-            | SqlState::LOCK_NOT_AVAILABLE
-            | SqlState::QUERY_CANCELED => Self::Again(StoreError::unavailable(error)),
-            SqlState::DISK_FULL | SqlState::OUT_OF_MEMORY => {
-                let message = if *state == SqlState::DISK_FULL {
-                    NO_ROOM.to_owned()
-                } else {
-                    "the database is out of memory".to_owned()
-                };
-                Self::Failed(StoreError::Throttled { retry_after: Duration::from_secs(1), message })
-            }
+            | SqlState::LOCK_NOT_AVAILABLE => Self::Again(StoreError::unavailable(error)),
+            SqlState::QUERY_CANCELED => Self::Slow(StoreError::unavailable(error)),
+            SqlState::DISK_FULL => Self::Unable(throttled(NO_ROOM)),
+            SqlState::OUT_OF_MEMORY => Self::Failed(throttled("the database is out of memory")),
             SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED => {
                 Self::Failed(StoreError::corrupt(error))
             }
             SqlState::ADMIN_SHUTDOWN
             | SqlState::CRASH_SHUTDOWN
             | SqlState::CANNOT_CONNECT_NOW
+            // The server has become a standby.
+            | SqlState::READ_ONLY_SQL_TRANSACTION
+            // Of a transaction of another caller, which ended within it.
+            | SqlState::IN_FAILED_SQL_TRANSACTION
             | SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT => {
                 Self::Broken(StoreError::unavailable(error))
             }
-            _ => Self::Failed(StoreError::unavailable(error)),
+            _ if is_of_a_value(state) => Self::Failed(StoreError::unavailable(error)),
+            _ => Self::Unable(StoreError::unavailable(error)),
         }
     }
 
@@ -62,7 +66,11 @@ impl Fault {
             Self::NoPartition => {
                 StoreError::unavailable("a partition of the ended jobs is missing")
             }
-            Self::Again(error) | Self::Failed(error) | Self::Broken(error) => error,
+            Self::Again(error)
+            | Self::Slow(error)
+            | Self::Failed(error)
+            | Self::Unable(error)
+            | Self::Broken(error) => error,
         }
     }
 
@@ -70,6 +78,16 @@ impl Fault {
     pub(super) fn is_worth_another_read(&self) -> bool {
         matches!(self, Self::Again(_) | Self::Broken(_))
     }
+}
+
+fn throttled(message: &str) -> StoreError {
+    StoreError::Throttled { retry_after: Duration::from_secs(1), message: message.to_owned() }
+}
+
+/// Whether a value that was written may be the cause: its data, a constraint, or a limit such as the
+/// size of an index entry.
+fn is_of_a_value(state: &SqlState) -> bool {
+    ["22", "23", "54"].iter().any(|class| state.code().starts_with(class))
 }
 
 impl From<Error> for Fault {

@@ -23,9 +23,10 @@ use super::{
     statements::ADD_ALONE,
     step::Step,
 };
+use crate::system::SystemEntropy;
 use tidegate_core::{
     job::JobId,
-    port::{StoreError, job_store::Committed},
+    port::{Entropy as _, StoreError, job_store::Committed},
     time::Timestamp,
 };
 
@@ -34,6 +35,8 @@ pub(super) type Answer = Result<Committed, StoreError>;
 
 /// How often a group is repeated after a deadlock, a lock that took too long, or a rival.
 const MAX_REPEATS: usize = 5;
+/// Most of the wait before the first repeat. Later ones wait longer.
+const MAX_PAUSE: Duration = Duration::from_millis(10);
 /// How long a client waits for all answers of a group.
 const GROUP_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -49,48 +52,19 @@ pub(super) async fn commit(
     let (direct, mut others): (Vec<usize>, Vec<usize>) =
         (0..txns.len()).partition(|index| txns[*index].iter().all(is_direct));
     let pick = |indexes: &[usize]| indexes.iter().map(|index| txns[*index]).collect::<Vec<_>>();
-    if !direct.is_empty() {
-        match repeated(link, &pick(&direct), drawn, now, Way::Direct).await {
-            Ok(written) => {
-                for (index, answer) in direct.into_iter().zip(written) {
-                    match answer {
-                        Some(answer) => answers[index] = Some(Ok(answer)),
-                        None => others.push(index),
-                    }
-                }
-            }
-            Err(Fault::Refused) => others.extend(direct),
-            Err(fault) => fail(&mut answers, direct, fault),
+    let written = bisected(link, &pick(&direct), drawn, now, Way::Direct).await;
+    for (index, answer) in direct.into_iter().zip(written) {
+        match answer {
+            Some(answer) => answers[index] = Some(answer),
+            None => others.push(index),
         }
     }
-    if !others.is_empty() {
-        match repeated(link, &pick(&others), drawn, now, Way::Looking).await {
-            Ok(written) => {
-                for (index, answer) in others.into_iter().zip(written) {
-                    answers[index] = answer.map(Ok);
-                }
-            }
-            Err(fault) => fail(&mut answers, others, fault),
-        }
-    }
-    // A single transaction may be what cannot be written, such as one too large for the disk.
-    let failed = |answer: &Option<Answer>| {
-        matches!(answer, Some(Err(StoreError::Corrupt(_) | StoreError::Throttled { .. })))
-    };
-    if txns.len() > 1 && answers.iter().any(failed) {
-        for (index, answer) in answers.iter_mut().enumerate().filter(|(_, answer)| failed(answer)) {
-            *answer = Box::pin(commit(link, &[txns[index]], drawn, now)).await.pop();
-        }
+    let written = bisected(link, &pick(&others), drawn, now, Way::Looking).await;
+    for (index, answer) in others.into_iter().zip(written) {
+        answers[index] = answer;
     }
     let missing = || Err(StoreError::unavailable("the group has no answer for it"));
     answers.into_iter().map(|answer| answer.unwrap_or_else(missing)).collect()
-}
-
-fn fail(answers: &mut [Option<Answer>], indexes: Vec<usize>, fault: Fault) {
-    let error = fault.into_error();
-    for index in indexes {
-        answers[index] = Some(Err(error.clone()));
-    }
 }
 
 /// How a group is written.
@@ -100,6 +74,34 @@ enum Way {
     Direct,
     /// After a look under locks.
     Looking,
+}
+
+/// Writes a group. If one of its transactions cannot be written, such as one with a value too long
+/// for an index, halves of it are written until that one is alone. A transaction without an answer
+/// was refused, and must look.
+fn bisected<'a>(
+    link: &'a Link,
+    txns: &'a [&'a [Step]],
+    drawn: &'a HashSet<JobId>,
+    now: Timestamp,
+    way: Way,
+) -> BoxFuture<'a, Vec<Option<Answer>>> {
+    Box::pin(async move {
+        if txns.is_empty() {
+            return Vec::new();
+        }
+        match repeated(link, txns, drawn, now, way).await {
+            Ok(answers) => answers.into_iter().map(|answer| answer.map(Ok)).collect(),
+            Err(Fault::Refused) if matches!(way, Way::Direct) => vec![None; txns.len()],
+            Err(Fault::Failed(_)) if txns.len() > 1 => {
+                let (first, second) = txns.split_at(txns.len() / 2);
+                let mut answers = bisected(link, first, drawn, now, way).await;
+                answers.extend(bisected(link, second, drawn, now, way).await);
+                answers
+            }
+            Err(fault) => vec![Some(Err(fault.into_error())); txns.len()],
+        }
+    })
 }
 
 /// Writes a group, again if that may help. A transaction without an answer was not written.
@@ -121,15 +123,31 @@ async fn repeated(
             (Err(Fault::Refused), Way::Direct) => return Err(Fault::Refused),
             (Err(fault), _) => fault,
         };
-        let may_help = matches!(fault, Fault::Again(_) | Fault::NoPartition | Fault::Refused);
-        if !may_help || repeats == MAX_REPEATS {
+        let is_missing = matches!(fault, Fault::NoPartition);
+        let may_help = matches!(fault, Fault::Again(_) | Fault::Slow(_) | Fault::Refused);
+        if !(may_help || is_missing) || repeats == MAX_REPEATS {
             return Err(fault);
         }
         repeats += 1;
-        if matches!(fault, Fault::NoPartition) {
-            partitions::create_for(link, txns, now).await?;
+        if is_missing {
+            match partitions::create_for(link, txns, now).await {
+                Ok(()) => continue,
+                // Another server makes it, or holds a lock.
+                Err(Fault::Again(_) | Fault::Slow(_)) => {}
+                Err(fault) => return Err(fault),
+            }
         }
+        pause(repeats).await;
     }
+}
+
+/// Waits a random time before a repeat, so that two servers do not meet again.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the wait depends on the real database, not on the engine's clock"
+)]
+async fn pause(repeats: usize) {
+    tokio::time::sleep((MAX_PAUSE * repeats as u32).mul_f64(SystemEntropy.fraction())).await;
 }
 
 /// Sends everything at once.
