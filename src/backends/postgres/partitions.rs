@@ -1,15 +1,15 @@
 //! The partitions of the ended jobs: one for each day at which jobs are forgotten.
 //!
-//! A partition is made when a row needs it, and dropped as a whole, which leaves no dead rows. Jobs
-//! that are kept for long share partitions of thirty days, so that there are few to search for an
-//! id.
+//! A partition is made when a row needs it. After its end its jobs are deleted page by page, and then
+//! it is dropped with its dead rows, so no table has to be vacuumed. Jobs that are kept for long share
+//! partitions of thirty days, so that there are few to search for an id.
 
 use std::collections::BTreeSet;
 
 use tokio_postgres::error::SqlState;
 
 use super::{
-    connect::{Link, Readers, answer},
+    connect::{Link, Readers, answer, in_time},
     error::Fault,
     row,
     step::Step,
@@ -24,8 +24,15 @@ const SINGLE_DAYS: i64 = 40;
 const LONG_DAYS: i64 = 30;
 /// How long a partition stays after its end, so that a clock that is behind finds its rows.
 const GRACE: i64 = 3_600_000;
-/// Jobs whose bodies and keys one step of the upkeep deletes.
-const CLEANED_JOBS: i64 = 5_000;
+/// Jobs that one step of the upkeep deletes.
+const CLEANED_JOBS: i64 = 1_000;
+/// Sorts after every id.
+const LAST_ID: &str = "~";
+
+/// The partitions.
+const TABLES: &str = "SELECT c.relname::text FROM pg_class c \
+     JOIN pg_namespace s ON s.oid = c.relnamespace WHERE s.nspname = current_schema() \
+     AND c.relkind = 'r' AND starts_with(c.relname::text, 'ended_') ORDER BY 1";
 
 /// The days of a partition: from the first one on, and before the second one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -106,29 +113,23 @@ async fn create(link: &Link, days: Days) -> Result<bool, Fault> {
     }
 }
 
-/// Deletes what the jobs of a partition leave behind, and the partition. One call makes one step,
-/// and returns where the next one goes on; `after` is what the step before returned.
+/// Deletes some jobs of a partition that is over, with what they leave behind, or the partition if
+/// it is empty. One call makes one step, and returns where the next one goes on; `after` is what the
+/// step before returned.
 ///
-/// A partition stays while a job in it names an object, which a sweep deletes.
+/// A partition stays while a job in it names an object, which a sweep deletes. One that cannot be
+/// cleaned does not stop the later ones.
 ///
 /// # Errors
 ///
-/// The database's.
+/// The database's, if there was nothing else to do.
 pub(super) async fn clean(
     readers: &Readers,
     after: Option<&str>,
     now: Timestamp,
 ) -> Result<Option<String>, StoreError> {
-    let tables = readers
-        .query(
-            "SELECT c.relname::text FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace \
-             WHERE s.nspname = current_schema() AND c.relkind = 'r' \
-             AND starts_with(c.relname::text, 'ended_') ORDER BY 1",
-            &[],
-        )
-        .await?;
     let mut over: Vec<(Days, String)> = Vec::new();
-    for row in &tables {
+    for row in &readers.query(TABLES, &[]).await? {
         let table: String = row::column(row, 0)?;
         let days = Days::read(&table).filter(|days| days.1 * DAY + GRACE <= now.millis());
         over.extend(days.map(|days| (days, table)));
@@ -136,57 +137,72 @@ pub(super) async fn clean(
     over.sort();
     let (last, id) = after.and_then(|after| after.split_once(' ')).unwrap_or(("", ""));
     let from = Days::read(last);
-    let link = readers.link().await?;
-    for (days, table) in over.into_iter().filter(|(days, _)| from.is_none_or(|from| from <= *days))
-    {
+    over.retain(|(days, _)| from.is_none_or(|from| from <= *days));
+    if over.is_empty() {
+        return Ok(None);
+    }
+    // Others would wait for its locks, and be in its transaction.
+    let link = readers.connector().open().await?;
+    let mut failed = None;
+    for (days, table) in over {
         let id = if Some(days) == from { id } else { "" };
-        let cleaned = clean_some(&link, &table, id).await.map_err(Fault::into_error)?;
-        if let Some(id) = cleaned {
-            return Ok(Some(format!("{table} {id}")));
-        }
-        if drop_table(&link, &table).await.map_err(Fault::into_error)? {
-            return Ok(Some(format!("{table} ~")));
+        match clean_table(&link, &table, id).await {
+            Ok(Some(id)) => return Ok(Some(format!("{table} {id}"))),
+            Ok(None) => {}
+            Err(Fault::Broken(error)) => return Err(error),
+            Err(fault) => failed = Some(fault.into_error()),
         }
     }
-    Ok(None)
+    failed.map_or(Ok(None), Err)
 }
 
-/// Deletes the bodies and the keys of some jobs of `table` behind `id`. Returns the last of them.
-async fn clean_some(link: &Link, table: &str, id: &str) -> Result<Option<String>, Fault> {
-    let some = format!("SELECT id FROM {table} WHERE id > $1 ORDER BY id LIMIT {CLEANED_JOBS}");
-    let ids = link.client.query(&some, &[&id]).await?;
+/// Makes one step in a table. Returns behind which id the next one goes on; none if there is no more
+/// to do now.
+async fn clean_table(link: &Link, table: &str, id: &str) -> Result<Option<String>, Fault> {
+    let page = format!("SELECT id FROM {table} WHERE id > $1 ORDER BY id LIMIT {CLEANED_JOBS}");
+    let ids = in_time(link.client.query(&page, &[&id])).await?;
     let ids: Vec<&str> = ids.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
-    let Some(last) = ids.last() else { return Ok(None) };
-    for statement in [super::statements::DELETE_BODIES, super::statements::DELETE_KEYS] {
-        link.query(statement, &[&ids]).await?;
+    if let Some(last) = ids.last() {
+        in_time(link.client.query(&delete(table), &[&ids])).await?;
+        return Ok(Some((*last).to_owned()));
     }
-    Ok(Some((*last).to_owned()))
+    // Without a lock, for which others would wait: there may be many dead rows.
+    let any = format!("SELECT FROM {table} LIMIT 1");
+    if !in_time(link.client.query(&any, &[])).await?.is_empty() {
+        return Ok(None);
+    }
+    match link.run(&drop(table)).await {
+        Ok(()) => Ok(Some(LAST_ID.to_owned())),
+        // It has a job again, or is in use.
+        Err(Fault::Refused | Fault::Again(_)) => link.run("ROLLBACK").await.map(|()| None),
+        Err(fault) => {
+            link.run("ROLLBACK").await?;
+            Err(fault)
+        }
+    }
 }
 
-/// Drops `table` with its jobs, unless one of them names an object. Returns whether it is gone.
-async fn drop_table(link: &Link, table: &str) -> Result<bool, Fault> {
-    let objects = format!("SELECT FROM {table} WHERE wake_at IS NOT NULL LIMIT 1");
-    if !link.client.query(&objects, &[]).await?.is_empty() {
-        return Ok(false);
-    }
-    // Readers wait for the lock of this, but not for long: a later call comes again.
-    let dropped = link
-        .client
-        .batch_execute(&format!(
-            "BEGIN; SET LOCAL lock_timeout = '200ms'; SET LOCAL statement_timeout = '60s'; \
-             INSERT INTO counts (queue, type, state, jobs) \
-             SELECT queue, type, state, -count(*) FROM {table} GROUP BY 1, 2, 3; \
-             DROP TABLE {table}; COMMIT"
-        ))
-        .await;
-    let Err(error) = dropped else { return Ok(true) };
-    if !link.is_closed() {
-        link.client.batch_execute("ROLLBACK").await?;
-    }
-    match error.code() {
-        Some(&SqlState::LOCK_NOT_AVAILABLE | &SqlState::UNDEFINED_TABLE) => Ok(false),
-        _ => Err(error.into()),
-    }
+/// Deletes the jobs of some ids from `table`, except those that name objects, and with them their
+/// bodies, their keys and their numbers. A job whose id a new one has taken is not among them.
+fn delete(table: &str) -> String {
+    format!(
+        "WITH d AS (DELETE FROM {table} WHERE id = ANY($1::text[]) AND wake_at IS NULL \
+         RETURNING id, queue, type, state), \
+         b AS (DELETE FROM bodies b USING d WHERE b.id = d.id AND b.id = ANY($1)), \
+         k AS (DELETE FROM keys k USING d WHERE k.job = d.id AND k.job = ANY($1)) \
+         INSERT INTO counts (queue, type, state, jobs) \
+         SELECT queue, type, state, -count(*) FROM d GROUP BY 1, 2, 3"
+    )
+}
+
+/// Drops `table`, or fails by a division by zero if it is not empty. Readers wait for its locks, but
+/// not for long: a later call comes again.
+fn drop(table: &str) -> String {
+    format!(
+        "BEGIN; SET LOCAL lock_timeout = '200ms'; \
+         LOCK TABLE ONLY ended, ONLY {table} IN ACCESS EXCLUSIVE MODE; \
+         SELECT 1/(NOT EXISTS (SELECT FROM {table}))::int; DROP TABLE {table}; COMMIT"
+    )
 }
 
 #[cfg(test)]
