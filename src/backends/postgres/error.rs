@@ -80,6 +80,13 @@ impl Fault {
     }
 }
 
+/// Whether a statement was stopped because it took too long.
+pub(super) fn is_slow(error: &StoreError) -> bool {
+    let StoreError::Unavailable(source) = error else { return false };
+    let source = source.downcast_ref::<Error>();
+    source.is_some_and(|error| error.code() == Some(&SqlState::QUERY_CANCELED))
+}
+
 fn throttled(message: &str) -> StoreError {
     StoreError::Throttled { retry_after: Duration::from_secs(1), message: message.to_owned() }
 }

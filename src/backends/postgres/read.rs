@@ -2,10 +2,13 @@
 
 use std::collections::HashMap;
 
+use tokio::time::Instant;
 use tokio_postgres::Row;
 
 use super::{
     PostgresStore,
+    due::{Stream, WAKES},
+    error::is_slow,
     look::{key_job, record},
     row::{self, job_columns},
     step::{item_owner, key_columns},
@@ -79,7 +82,7 @@ const FIRST_RECORDS: &str = "SELECT name, until FROM records WHERE kind = $1 \
 
 /// The statements above, whose plans are tested.
 #[cfg(test)]
-pub(super) const ALL: [&str; 12] = [
+pub(super) const ALL: [&str; 13] = [
     LIVE,
     ENDED,
     BODIES,
@@ -91,6 +94,7 @@ pub(super) const ALL: [&str; 12] = [
     KEYS,
     ITEMS,
     RECORDS,
+    RECORD_COUNT,
     FIRST_RECORDS,
 ];
 
@@ -161,12 +165,47 @@ impl PostgresStore {
         Ok(rows.iter().map(|row| row::stored(row, now)).collect())
     }
 
+    /// The first page starts where the last one found the first job, and every five seconds at the
+    /// front.
     pub(super) async fn overdue_jobs(
         &self,
         until: Timestamp,
         after: Option<WakePosition>,
         limit: u32,
     ) -> Result<OverduePage, StoreError> {
+        if after.is_some() {
+            return Ok(self.overdue_page(until, after, limit).await?.0);
+        }
+        let positions = &self.shared.positions;
+        let began = Instant::now();
+        let mut start = positions.start(WAKES, began, |_| true);
+        let known = start.streams.as_ref().and_then(|streams| streams.first());
+        let known = known.map_or(i64::MIN, |(_, place)| place.0);
+        if start.is_look {
+            positions.look(WAKES, &mut start, &[Stream::default()], (began, began));
+        }
+        let is_from_front = start.is_look || known == i64::MIN;
+        let from = if is_from_front { i64::MIN } else { known };
+        let from = WakePosition { at: Timestamp::from_millis(from), tie: 0 };
+        let (page, first) = match self.overdue_page(until, Some(from), limit).await {
+            Err(error) if is_from_front && is_slow(&error) => {
+                positions.keep(WAKES, (began, Instant::now()));
+                return Err(error);
+            }
+            page => page?,
+        };
+        let first = first.unwrap_or(until.millis().saturating_add(1));
+        positions.learn(WAKES, &start, [(Stream::default(), (first, String::new()))]);
+        Ok(page)
+    }
+
+    /// A page, and the time of its first row.
+    async fn overdue_page(
+        &self,
+        until: Timestamp,
+        after: Option<WakePosition>,
+        limit: u32,
+    ) -> Result<(OverduePage, Option<i64>), StoreError> {
         let next = self.readers.query(NEXT_WAKE, &[&until.millis()]).await?;
         let next: Option<i64> = next.first().map_or(Ok(None), |row| row::column(row, 0))?;
         let mut page =
@@ -174,13 +213,14 @@ impl PostgresStore {
         // The tie is the number of jobs of the instant that were read.
         let (mut from, mut tie) =
             after.map_or((i64::MIN, 0), |after| (after.at.millis(), after.tie));
-        let mut damaged = 0;
+        let (mut first, mut damaged) = (None, 0);
         while page.jobs.len() < limit as usize {
             let most = i64::from(limit) - page.jobs.len() as i64;
             let (until, each) = (until.millis(), most + tie);
             let rows = self.readers.query(OVERDUE, &[&from, &until, &each, &tie, &most]).await?;
             for row in &rows {
                 let at: i64 = row::column(row, 6)?;
+                first.get_or_insert(at);
                 (from, tie) = if at == from { (from, tie + 1) } else { (at, 1) };
                 // The result of a job is not hidden here: a sweep deletes its object.
                 match row::stored(row, Timestamp::from_millis(i64::MIN)) {
@@ -196,7 +236,7 @@ impl PostgresStore {
                 break;
             }
         }
-        Ok(page)
+        Ok((page, first))
     }
 
     pub(super) async fn ledger_unless(

@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     connect::Readers,
-    due::{DuePlace, Stream},
+    due::{DuePlace, Stream, WAKES},
     names::{Known, Names},
     row::{BodyChange, EndColumns, JobColumns, LifeColumns},
     text,
@@ -237,8 +237,29 @@ fn due_place(job: &Job, names: &Known) -> Option<DuePlace> {
 }
 
 impl Step {
+    /// Where the job that it writes is due and must be checked, as far as it is.
+    pub(super) fn places(&self) -> impl Iterator<Item = DuePlace> + use<> {
+        let wake = self.wake_at().map(|wake_at| DuePlace {
+            queue: WAKES.0,
+            critical: WAKES.1,
+            stream: Stream::default(),
+            place: (wake_at, String::new()),
+        });
+        self.due().into_iter().chain(wake)
+    }
+
+    /// When the job that it writes must be checked.
+    fn wake_at(&self) -> Option<i64> {
+        let (life, end) = match self {
+            Self::SetLife { life, end, .. } => (life, end.as_ref()),
+            Self::Add(whole) | Self::SetAll { whole, .. } => (&whole.life, whole.end.as_ref()),
+            _ => return None,
+        };
+        end.map_or(life.wake_at, |end| end.wake_at)
+    }
+
     /// Where the job that it writes is due, if it is scheduled then.
-    pub(super) fn due(&self) -> Option<DuePlace> {
+    fn due(&self) -> Option<DuePlace> {
         match self {
             Self::SetLife { due, .. } => due.as_deref().cloned(),
             Self::Add(whole) | Self::SetAll { whole, .. } => Some(DuePlace {

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinSet,
+    time::Instant,
 };
 
 use super::{
@@ -233,8 +234,8 @@ impl State {
             let txns = written.group.iter().zip(&written.answers);
             txns.filter(|(_, answer)| may_be_written(answer)).flat_map(|(pending, _)| &pending.txn)
         };
-        let due: Vec<DuePlace> = steps().filter_map(Step::due).collect();
-        self.shared.positions.scheduled(&due);
+        let due: Vec<DuePlace> = steps().flat_map(Step::places).collect();
+        self.shared.positions.scheduled(&due, Instant::now());
         self.shared.items_version.written(steps());
         for (pending, answer) in written.group.into_iter().zip(written.answers) {
             self.under_way.remove(&pending.refs);

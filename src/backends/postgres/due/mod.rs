@@ -14,6 +14,7 @@ mod count_waiting;
 mod positions;
 
 use std::{
+    borrow::Cow,
     cmp::Reverse,
     collections::{BinaryHeap, VecDeque},
     sync::Arc,
@@ -23,12 +24,13 @@ use futures_util::future::try_join_all;
 use tokio::time::Instant;
 use tokio_postgres::Row;
 
-pub(super) use positions::{DuePlace, Place, Positions};
-use positions::{FRONT, Start};
+pub(super) use positions::{DuePlace, FRONT, Place, Positions, WAKES};
+use positions::{Start, ViewOf};
 
 use super::{
     PostgresStore,
     connect::Param,
+    error::is_slow,
     names::Known,
     read::MAX_UNREADABLE_ROWS,
     row::{self, job_columns},
@@ -104,7 +106,7 @@ pub(super) const ALL: [&str; 9] = [
 ];
 
 /// The due jobs of one partition, type and priority.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Stream {
     /// As it is stored.
     pub partition: String,
@@ -136,6 +138,8 @@ struct Scan<'a> {
     queue: i32,
     types: Vec<i32>,
     query: &'a DueQuery,
+    /// The only partition that is read, as it is stored.
+    partition: Option<Cow<'a, str>>,
 }
 
 impl PostgresStore {
@@ -150,51 +154,73 @@ impl PostgresStore {
         let (Some(queue), types) = (names.queue(&query.queue), names.types(&query.types)) else {
             return Ok(DuePage::default());
         };
-        let scan = Scan { store: self, queue, types, query };
-        let began = Instant::now();
-        let start = self.shared.positions.start(queue, query.critical, began);
-        let streams = scan.streams(&start, began).await?;
-        if streams.is_empty() {
+        if types.is_empty() {
             return Ok(DuePage::default());
         }
-        let mut page = scan.merged(&start, &streams).await?;
-        // A page that is not the last one need not say what comes later.
-        if page.next.is_none() {
-            page.next_due = scan.next_due(&streams).await?;
-        }
-        Ok(page)
+        let partition = query.partition.as_deref().map(text::stored);
+        let scan = Scan { store: self, queue, types, query, partition };
+        let (began, start) = scan.start();
+        let is_from_front = start.is_from_front() && start.streams.is_some();
+        let error = match scan.page(began, start).await {
+            Err(error) if is_from_front && is_slow(&error) => error,
+            page => return page,
+        };
+        tracing::warn!(%error, queue = %query.queue, "cannot read due jobs from the front");
+        self.shared.positions.keep(scan.view(), (began, Instant::now()));
+        let (began, start) = scan.start();
+        if start.is_from_front() { Err(error) } else { scan.page(began, start).await }
     }
 }
 
 impl Scan<'_> {
+    fn view(&self) -> ViewOf {
+        (self.queue, self.query.critical)
+    }
+
+    fn is_read(&self, stream: &Stream) -> bool {
+        self.types.contains(&stream.job_type)
+            && self.partition.as_ref().is_none_or(|name| *name == stream.partition)
+    }
+
+    fn start(&self) -> (Instant, Start) {
+        let began = Instant::now();
+        let positions = &self.store.shared.positions;
+        (began, positions.start(self.view(), began, |stream| self.is_read(stream)))
+    }
+
+    async fn page(&self, began: Instant, mut start: Start) -> Result<DuePage, StoreError> {
+        let streams = self.streams(began, &mut start).await?;
+        if streams.is_empty() {
+            return Ok(DuePage::default());
+        }
+        let mut page = self.merged(&start, &streams).await?;
+        // A page that is not the last one need not say what comes later.
+        if page.next.is_none() {
+            page.next_due = self.next_due(&streams).await?;
+        }
+        Ok(page)
+    }
+
     /// Every stream of the query that has a scheduled job, due or not, and where it is read first.
     async fn streams(
         &self,
-        start: &Start,
         began: Instant,
+        start: &mut Start,
     ) -> Result<Vec<(Stream, Place)>, StoreError> {
-        if self.types.is_empty() {
-            return Ok(Vec::new());
-        }
-        let partition = self.query.partition.as_deref().map(text::stored);
-        let of_query = |stream: &Stream| {
-            self.types.contains(&stream.job_type)
-                && partition.as_ref().is_none_or(|name| *name == stream.partition)
-        };
-        if let Some(known) = &start.streams {
-            return Ok(known.iter().filter(|(stream, _)| of_query(stream)).cloned().collect());
-        }
-        let found = if start.is_look_due {
+        let found = if start.is_look {
             let found = self.walk(STREAMS, "").await?;
-            let queue = (self.queue, self.query.critical);
-            self.store.shared.positions.look(queue, start, &found, began, Instant::now());
+            let ended = (began, Instant::now());
+            self.store.shared.positions.look(self.view(), start, &found, ended);
             found
-        } else if let Some(partition) = &partition {
+        } else if let Some(known) = start.streams.take() {
+            return Ok(known);
+        } else if let Some(partition) = &self.partition {
             self.walk(STREAMS_OF_PARTITION, partition).await?
         } else {
             self.walk(STREAMS, "").await?
         };
-        Ok(found.into_iter().filter(of_query).map(|stream| (stream, FRONT)).collect())
+        let read = found.into_iter().filter(|stream| self.is_read(stream));
+        Ok(read.map(|stream| (stream, FRONT)).collect())
     }
 
     /// The streams that a statement finds from `partition` on.
@@ -245,7 +271,7 @@ impl Scan<'_> {
             let first = readings.iter().map(|reading| {
                 (reading.stream.clone(), reading.first.clone().unwrap_or_else(|| nothing.clone()))
             });
-            self.store.shared.positions.learn((self.queue, self.query.critical), start, first);
+            self.store.shared.positions.learn(self.view(), start, first);
         }
         let mut heads: BinaryHeap<Reverse<(OrderKey, usize)>> = BinaryHeap::new();
         for (index, reading) in readings.iter().enumerate() {

@@ -6,11 +6,13 @@
 //! there.
 //!
 //! **No job is only behind a place.** A commit of this server that schedules a job moves the place
-//! back before it is answered, and every five seconds a page looks from the very front: other
-//! servers schedule jobs too.
+//! back before it is answered. Every five seconds one page, which has claimed it, looks for streams
+//! from the very front, and then each stream is read from its front once: other servers schedule
+//! jobs too. If that takes longer than a statement may, the places stay, and the next look comes
+//! later.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     time::Duration,
 };
 
@@ -19,10 +21,13 @@ use tokio::time::Instant;
 
 use super::Stream;
 
-/// How long a look from the front holds.
+/// How long a look from the front holds, and how long another one waits for its end.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
-/// How many times as long as a look took the next one waits at least.
+/// How many times as long as a look took the next one waits at least, up to a bound.
 const LOOK_PAUSE: u32 = 20;
+const MAX_LOOK_INTERVAL: Duration = Duration::from_mins(1);
+/// How long after the time of its next look a queue is remembered that no page reads.
+const MAX_UNREAD: Duration = Duration::from_mins(1);
 /// Most streams of a queue that are remembered.
 const MAX_STREAMS: usize = 10_000;
 
@@ -33,7 +38,13 @@ const MAX_LATEST: usize = 1000;
 pub(in crate::postgres) type Place = (i64, String);
 
 /// The place before every job.
-pub(super) const FRONT: Place = (i64::MIN, String::new());
+pub(in crate::postgres) const FRONT: Place = (i64::MIN, String::new());
+
+/// The number of a queue, and whether its critical jobs are meant.
+pub(in crate::postgres) type ViewOf = (i32, bool);
+
+/// The jobs of all queues by the time at which they must be checked: one stream of no queue.
+pub(in crate::postgres) const WAKES: ViewOf = (0, false);
 
 /// Where a job is due: its queue, whether it is critical, its stream and its place in it.
 #[derive(Clone, Debug)]
@@ -47,20 +58,27 @@ pub(in crate::postgres) struct DuePlace {
 /// The streams of a queue, as far as they are known.
 #[derive(Default)]
 struct View {
+    /// Where the streams begin. All of them if `is_known`, else those of the jobs that this server
+    /// has scheduled since `recorded_from`, for the look under way.
     streams: BTreeMap<Stream, Known>,
+    is_known: bool,
+    /// The number of the last job before the recorded ones; none if none are recorded.
+    recorded_from: Option<u64>,
     /// When the next look is due; none if there was none.
     look_at: Option<Instant>,
-    /// Whether the latest look found more streams than are remembered.
-    is_large: bool,
+    /// Counts the looks, so that a page from before one does not move a place after it.
+    looks: u64,
     /// Counts the jobs that this server has scheduled.
     commits: u64,
 }
 
 /// What is known about a stream.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Known {
-    /// Nothing is scheduled before it.
+    /// Nothing is scheduled before it, except by other servers.
     place: Place,
+    /// Whether a look has found it since it was read from the front.
+    is_unread: bool,
     /// The latest jobs that this server has scheduled, each with its number in the view.
     latest: VecDeque<(u64, Place)>,
     /// The number of the last job that is not among them any more.
@@ -68,6 +86,10 @@ struct Known {
 }
 
 impl Known {
+    fn at(place: Place) -> Self {
+        Self { place, is_unread: false, latest: VecDeque::new(), dropped: 0 }
+    }
+
     /// The earliest place of the jobs after number `commits`; the front if they are not all known.
     fn first_since(&self, commits: u64) -> Option<Place> {
         if commits < self.dropped {
@@ -94,89 +116,177 @@ impl Known {
             self.place.clone_from(place);
         }
     }
+
+    /// Where a page starts.
+    fn start(&self) -> Place {
+        if self.is_unread { FRONT } else { self.place.clone() }
+    }
+}
+
+impl View {
+    fn forget_streams(&mut self) {
+        self.streams.clear();
+        self.is_known = false;
+        self.recorded_from = None;
+    }
+
+    /// Moves the next look, after one from `began` until `now`.
+    fn looked(&mut self, began: Instant, now: Instant) {
+        let pause = ((now - began) * LOOK_PAUSE).clamp(LOOK_INTERVAL, MAX_LOOK_INTERVAL);
+        self.look_at = Some(now + pause);
+    }
 }
 
 /// What a page starts with.
 #[derive(Debug)]
-pub(super) struct Start {
+pub(in crate::postgres) struct Start {
     /// The streams with the places from which they are read; none if they are not known.
     pub streams: Option<Vec<(Stream, Place)>>,
-    /// Whether a look is due.
-    pub is_look_due: bool,
+    /// Whether this page looks for all streams. No other one does until it has ended.
+    pub is_look: bool,
     /// The state of the view, for [`Positions::learn`].
-    pub commits: u64,
+    commits: u64,
+    looks: u64,
 }
 
-/// The streams of all queues, by number and whether their jobs are critical.
+impl Start {
+    /// Whether the page reads a known stream from the front, or looks.
+    pub(in crate::postgres) fn is_from_front(&self) -> bool {
+        let mut places = self.streams.iter().flatten().map(|(_, place)| place);
+        self.is_look || places.any(|place| *place == FRONT)
+    }
+}
+
+/// The streams of all queues.
 #[derive(Default)]
-pub(in crate::postgres) struct Positions(Mutex<HashMap<(i32, bool), View>>);
+pub(in crate::postgres) struct Positions(Mutex<HashMap<ViewOf, View>>);
 
 impl Positions {
-    /// Where a page of a queue starts at `now`.
-    pub(super) fn start(&self, queue: i32, critical: bool, now: Instant) -> Start {
+    /// Where a page of a queue that reads some streams starts at `now`.
+    pub(in crate::postgres) fn start(
+        &self,
+        of: ViewOf,
+        now: Instant,
+        is_read: impl Fn(&Stream) -> bool,
+    ) -> Start {
         let mut views = self.0.lock();
-        let view = views.entry((queue, critical)).or_default();
-        let is_known = view.look_at.is_some_and(|look_at| now < look_at);
-        let known =
-            || view.streams.iter().map(|(it, known)| (it.clone(), known.place.clone())).collect();
-        let streams = (is_known && !view.is_large).then(known);
-        Start { streams, is_look_due: !is_known, commits: view.commits }
+        let view = views.entry(of).or_default();
+        let is_look = view.look_at.is_none_or(|look_at| look_at <= now);
+        if is_look {
+            view.look_at = Some(now + LOOK_INTERVAL);
+            if !view.is_known {
+                view.streams.clear();
+                view.recorded_from = Some(view.commits);
+            }
+        }
+        let read = || {
+            let read = view.streams.iter().filter(|(stream, _)| is_read(stream));
+            read.map(|(stream, known)| (stream.clone(), known.start())).collect()
+        };
+        let streams = view.is_known.then(read);
+        Start { streams, is_look, commits: view.commits, looks: view.looks }
     }
 
     /// Replaces the streams of a queue by those that a look found, which began at `began` with
-    /// `start`. Places stay until a page has read from the front.
-    pub(super) fn look(
+    /// `start`. Each is read from the front next.
+    pub(in crate::postgres) fn look(
         &self,
-        (queue, critical): (i32, bool),
-        start: &Start,
+        of: ViewOf,
+        start: &mut Start,
         streams: &[Stream],
-        began: Instant,
-        now: Instant,
+        (began, now): (Instant, Instant),
     ) {
         let mut views = self.0.lock();
-        let view = views.entry((queue, critical)).or_default();
-        view.look_at = Some(now + LOOK_INTERVAL.max((now - began) * LOOK_PAUSE));
-        view.is_large = streams.len() > MAX_STREAMS;
-        if view.is_large {
-            view.streams.clear();
+        let view = views.entry(of).or_default();
+        view.looked(began, now);
+        if streams.len() > MAX_STREAMS {
+            view.forget_streams();
             return;
         }
+        let is_recorded = view.recorded_from.is_some_and(|from| from <= start.commits);
+        if !view.is_known && !is_recorded {
+            return;
+        }
+        let found: BTreeSet<&Stream> = streams.iter().collect();
         // The look did not see what was committed since it began.
-        view.streams.retain(|_, known| known.first_since(start.commits).is_some());
+        view.streams.retain(|stream, known| {
+            found.contains(stream) || known.first_since(start.commits).is_some()
+        });
         for stream in streams {
-            view.streams.entry(stream.clone()).or_default().place = FRONT;
+            let known = view.streams.entry(stream.clone());
+            known.or_insert_with(|| Known::at(FRONT)).is_unread = true;
         }
         for known in view.streams.values_mut() {
             known.forget(start.commits);
         }
+        (view.is_known, view.recorded_from) = (true, None);
+        view.looks += 1;
+        start.looks = view.looks;
+    }
+
+    /// Keeps the places, after a page from the front that began at `began` took too long.
+    pub(in crate::postgres) fn keep(&self, of: ViewOf, (began, now): (Instant, Instant)) {
+        let mut views = self.0.lock();
+        let Some(view) = views.get_mut(&of) else { return };
+        view.looked(began, now);
+        for known in view.streams.values_mut() {
+            known.is_unread = false;
+        }
     }
 
     /// Notes that nothing is scheduled before `places`, as read by a page that began with `start`.
-    pub(super) fn learn(
+    pub(in crate::postgres) fn learn(
         &self,
-        (queue, critical): (i32, bool),
+        of: ViewOf,
         start: &Start,
         places: impl IntoIterator<Item = (Stream, Place)>,
     ) {
         let mut views = self.0.lock();
-        let Some(view) = views.get_mut(&(queue, critical)) else { return };
+        let Some(view) = views.get_mut(&of).filter(|view| view.looks == start.looks) else {
+            return;
+        };
         for (stream, place) in places {
             let Some(known) = view.streams.get_mut(&stream) else { continue };
             // The page did not see what was committed since it began.
             let place = known.first_since(start.commits).into_iter().chain([place]).min();
-            known.place = place.unwrap_or(FRONT).max(std::mem::take(&mut known.place));
+            let place = place.unwrap_or(FRONT);
+            if known.is_unread || known.place < place {
+                (known.place, known.is_unread) = (place, false);
+            }
         }
     }
 
-    /// Notes jobs that a commit of this server has scheduled.
-    pub(in crate::postgres) fn scheduled<'a>(&self, jobs: impl IntoIterator<Item = &'a DuePlace>) {
+    /// Notes jobs that a commit of this server has scheduled, at `now`. Of a queue that no page
+    /// reads, only their number is noted.
+    pub(in crate::postgres) fn scheduled<'a>(
+        &self,
+        jobs: impl IntoIterator<Item = &'a DuePlace>,
+        now: Instant,
+    ) {
         let mut views = self.0.lock();
         for job in jobs {
             let view = views.entry((job.queue, job.critical)).or_default();
             view.commits += 1;
+            if !view.is_known && view.recorded_from.is_none() {
+                continue;
+            }
+            let is_read = view.look_at.is_some_and(|look_at| now < look_at + MAX_UNREAD);
+            if !is_read || view.streams.len() >= 2 * MAX_STREAMS {
+                view.forget_streams();
+                view.look_at = None;
+                continue;
+            }
             let number = view.commits;
-            let fresh = Known { place: job.place.clone(), ..Known::default() };
-            view.streams.entry(job.stream.clone()).or_insert(fresh).add(number, &job.place);
+            let known = view.streams.entry(job.stream.clone());
+            known.or_insert_with(|| Known::at(job.place.clone())).add(number, &job.place);
+        }
+    }
+
+    /// Sets when the next look of every queue is due.
+    #[cfg(test)]
+    pub(in crate::postgres) fn look_at(&self, at: Instant) {
+        for view in self.0.lock().values_mut() {
+            view.look_at = Some(at);
         }
     }
 }
@@ -185,8 +295,14 @@ impl Positions {
 mod tests {
     use super::*;
 
+    const OF: ViewOf = (1, false);
+
     fn stream(priority: i32) -> Stream {
         Stream { partition: String::new(), job_type: 1, priority }
+    }
+
+    fn start(all: &Positions, now: Instant) -> Start {
+        all.start(OF, now, |_| true)
     }
 
     fn places(start: &Start) -> Vec<(i32, i64)> {
@@ -199,42 +315,104 @@ mod tests {
         DuePlace { queue: 1, critical: false, stream: stream(priority), place }
     }
 
+    fn at(run_at: i64) -> Place {
+        (run_at, String::new())
+    }
+
+    /// Places after a look that found the stream of priority 5, whose first job is due at 100.
+    fn known(now: Instant) -> Positions {
+        let all = Positions::default();
+        let mut first = start(&all, now);
+        assert!(first.is_look && first.streams.is_none(), "the first page looks");
+        all.look(OF, &mut first, &[stream(5)], (now, now));
+        assert_eq!(places(&start(&all, now)), [(5, i64::MIN)]);
+        all.learn(OF, &first, [(stream(5), at(100))]);
+        assert_eq!(places(&start(&all, now)), [(5, 100)]);
+        all
+    }
+
     #[tokio::test]
     async fn a_place_moves_back_for_a_commit_and_by_a_look() {
-        let (all, now) = (Positions::default(), Instant::now());
-        let start = all.start(1, false, now);
-        assert!(start.streams.is_none(), "the first page looks");
-        all.look((1, false), &start, &[stream(5)], now, now);
-        let start = all.start(1, false, now);
-        assert_eq!(places(&start), [(5, i64::MIN)]);
-        all.learn((1, false), &start, [(stream(5), (100, String::new()))]);
-        assert_eq!(places(&all.start(1, false, now)), [(5, 100)]);
-        all.scheduled(&[scheduled(5, 40), scheduled(7, 200)]);
-        assert_eq!(places(&all.start(1, false, now)), [(5, 40), (7, 200)]);
-        assert!(all.start(1, false, now + LOOK_INTERVAL).streams.is_none(), "a look is due");
+        let now = Instant::now();
+        let all = known(now);
+        all.scheduled(&[scheduled(5, 40), scheduled(7, 200)], now);
+        assert_eq!(places(&start(&all, now)), [(5, 40), (7, 200)]);
+        let later = now + LOOK_INTERVAL;
+        let mut look = start(&all, later);
+        assert!(look.is_look);
+        // It is claimed, and others go on meanwhile.
+        let other = start(&all, later);
+        assert!(!other.is_look);
+        assert_eq!(places(&other), [(5, 40), (7, 200)]);
+        all.look(OF, &mut look, &[stream(5), stream(7)], (later, later));
+        assert_eq!(places(&start(&all, later)), [(5, i64::MIN), (7, i64::MIN)]);
+        // A page from before the look does not hide what it finds.
+        all.learn(OF, &other, [(stream(5), at(90))]);
+        all.learn(OF, &look, [(stream(5), at(3))]);
+        assert_eq!(places(&start(&all, later)), [(5, 3), (7, i64::MIN)]);
     }
 
     #[tokio::test]
     async fn a_page_does_not_hide_what_was_committed_meanwhile() {
-        let (all, now) = (Positions::default(), Instant::now());
-        let start = all.start(1, false, now);
-        all.look((1, false), &start, &[stream(5)], now, now);
-        let start = all.start(1, false, now);
-        all.scheduled(&[scheduled(5, 40), scheduled(5, 70)]);
-        all.learn((1, false), &start, [(stream(5), (100, String::new()))]);
-        assert_eq!(places(&all.start(1, false, now)), [(5, 40)]);
-        let start = all.start(1, false, now);
-        all.learn((1, false), &start, [(stream(5), (100, String::new()))]);
-        assert_eq!(places(&all.start(1, false, now)), [(5, 100)]);
+        let now = Instant::now();
+        let all = known(now);
+        let page = start(&all, now);
+        all.scheduled(&[scheduled(5, 40), scheduled(5, 70)], now);
+        all.learn(OF, &page, [(stream(5), at(100))]);
+        assert_eq!(places(&start(&all, now)), [(5, 40)]);
+        let page = start(&all, now);
+        all.learn(OF, &page, [(stream(5), at(100))]);
+        assert_eq!(places(&start(&all, now)), [(5, 100)]);
         // A look from before a commit lacks its stream.
-        all.scheduled(&[scheduled(9, 40)]);
-        all.look((1, false), &start, &[stream(5)], now, now);
-        assert_eq!(places(&all.start(1, false, now)), [(5, i64::MIN), (9, 40)]);
+        let mut look = start(&all, now);
+        all.scheduled(&[scheduled(9, 40)], now);
+        all.look(OF, &mut look, &[stream(5)], (now, now));
+        assert_eq!(places(&start(&all, now)), [(5, i64::MIN), (9, 40)]);
         // More commits than are remembered may be anywhere.
-        let start = all.start(1, false, now);
+        let page = start(&all, now);
         let many = vec![scheduled(9, 500); MAX_LATEST + 1];
-        all.scheduled(&many);
-        all.learn((1, false), &start, [(stream(9), (300, String::new()))]);
-        assert_eq!(places(&all.start(1, false, now)), [(5, i64::MIN), (9, 40)]);
+        all.scheduled(&many, now);
+        all.learn(OF, &page, [(stream(9), at(300))]);
+        assert_eq!(places(&start(&all, now)), [(5, i64::MIN), (9, 40)]);
+    }
+
+    #[tokio::test]
+    async fn a_look_that_fails_keeps_the_places() {
+        let now = Instant::now();
+        let all = known(now);
+        let (began, ended) = (now + LOOK_INTERVAL, now + 2 * LOOK_INTERVAL);
+        let mut look = start(&all, began);
+        assert!(look.is_look && look.is_from_front());
+        all.keep(OF, (began, ended));
+        let page = start(&all, ended + LOOK_INTERVAL);
+        assert!(!page.is_look && !page.is_from_front(), "the next look waits longer");
+        assert_eq!(places(&page), [(5, 100)]);
+        // Its page may fail after the look.
+        all.look(OF, &mut look, &[stream(5)], (began, ended));
+        assert!(start(&all, ended).is_from_front());
+        all.keep(OF, (began, ended));
+        assert_eq!(places(&start(&all, ended)), [(5, 100)]);
+    }
+
+    #[tokio::test]
+    async fn only_the_jobs_of_queues_that_are_read_are_remembered() {
+        let streams = |all: &Positions| all.0.lock()[&OF].streams.len();
+        let now = Instant::now();
+        let all = Positions::default();
+        all.scheduled(&[scheduled(1, 1), scheduled(2, 1)], now);
+        assert_eq!(streams(&all), 0, "no page has read it");
+        let mut look = start(&all, now);
+        all.scheduled(&[scheduled(3, 30)], now);
+        assert_eq!(streams(&all), 1, "the look may not see it");
+        all.look(OF, &mut look, &[stream(1), stream(2)], (now, now));
+        assert_eq!(places(&start(&all, now)), [(1, i64::MIN), (2, i64::MIN), (3, 30)]);
+        all.scheduled(&[scheduled(4, 40)], now + 2 * MAX_UNREAD);
+        assert_eq!(streams(&all), 0, "no page has read it for long");
+        assert!(start(&all, now + 2 * MAX_UNREAD).streams.is_none());
+        // More streams than are remembered.
+        let many: Vec<Stream> = (0..=MAX_STREAMS as i32).map(stream).collect();
+        all.look(OF, &mut start(&all, now), &many, (now, now));
+        all.scheduled(&[scheduled(1, 1)], now);
+        assert_eq!(streams(&all), 0);
     }
 }
