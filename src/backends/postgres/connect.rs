@@ -33,11 +33,11 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 const NOT_REPLICATED: &str = "01000";
 
 /// The settings of every session. Without them a plan may be right for an empty table and read all
-/// of a full one, or lock rows in the order of the heap, in which two servers deadlock; and a frozen
-/// server would hold its locks.
+/// of a full one, or lock rows in the order of the heap, in which two servers deadlock; statements
+/// would be planned at each execution; and a frozen server would hold its locks.
 const SESSION: &str = "SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off; \
      SET enable_nestloop = off; SET enable_mergejoin = off; \
-     SET max_parallel_workers_per_gather = 0; SET statement_timeout = '5s'; \
+     SET plan_cache_mode = force_generic_plan; SET max_parallel_workers_per_gather = 0; SET statement_timeout = '5s'; \
      SET idle_in_transaction_session_timeout = '2s'; SET lock_timeout = '2s'; \
      SET default_transaction_isolation = 'read committed'; SET synchronous_commit = on";
 
