@@ -7,11 +7,12 @@ use tokio_postgres::error::SqlState;
 use super::{connect::Link, error::Fault};
 use tidegate_core::port::StoreError;
 
-/// The migrations from an empty schema to the newest format, in order. A released one never
-/// changes. Each only adds, so that servers of the release before still run.
-const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_start.sql")];
+/// The migrations from an empty schema to the newest format, in order, each with the oldest format
+/// whose releases can use the tables after it. A released one never changes. Each only adds, so that
+/// servers of the release before still run, and can start again.
+const MIGRATIONS: [(&str, i32); 1] = [(include_str!("migrations/0001_start.sql"), 1)];
 /// How long the migrations may take, with the wait for another server's.
-const TIMEOUT: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_mins(3);
 /// How often a migration that met another server's is repeated.
 const MAX_REPEATS: usize = 20;
 
@@ -20,14 +21,16 @@ const MAX_REPEATS: usize = 20;
 pub enum OpenError {
     /// A later release changed them.
     #[error(
-        "the schema {schema} has format {found}, and this release knows formats up to {known}; run \
-         the release that wrote it, or a later one"
+        "the schema {schema} has format {found}, for releases that know format {min_reader}, and \
+         this one knows formats up to {known}; run the release that wrote it, or a later one"
     )]
     Newer {
         /// The schema.
         schema: String,
         /// Its format.
         found: i32,
+        /// The format that a release must know to use it.
+        min_reader: i32,
         /// The latest format that this release knows.
         known: i32,
     },
@@ -46,10 +49,10 @@ pub(super) async fn migrate(link: &Link, schema: &str) -> Result<(), OpenError> 
     loop {
         let made = tokio::time::timeout(TIMEOUT, once(link, schema)).await;
         match made.map_err(StoreError::unavailable)? {
-            Ok(found) if found <= MIGRATIONS.len() as i32 => return Ok(()),
-            Ok(found) => {
-                let known = MIGRATIONS.len() as i32;
-                return Err(OpenError::Newer { schema: schema.to_owned(), found, known });
+            Ok((_, min_reader)) if min_reader <= MIGRATIONS.len() as i32 => return Ok(()),
+            Ok((found, min_reader)) => {
+                let (schema, known) = (schema.to_owned(), MIGRATIONS.len() as i32);
+                return Err(OpenError::Newer { schema, found, min_reader, known });
             }
             Err(error) if is_race(&error) && repeats < MAX_REPEATS => {
                 repeats += 1;
@@ -79,8 +82,9 @@ fn is_race(error: &tokio_postgres::Error) -> bool {
     })
 }
 
-/// Makes the missing migrations in one transaction, and returns the format.
-async fn once(link: &Link, schema: &str) -> Result<i32, tokio_postgres::Error> {
+/// Makes the missing migrations in one transaction. Returns the format, and the one that a release
+/// must know.
+async fn once(link: &Link, schema: &str) -> Result<(i32, i32), tokio_postgres::Error> {
     let client = &link.client;
     let known =
         client.query("SELECT 1 FROM pg_namespace WHERE nspname = $1::text", &[&schema]).await?;
@@ -88,23 +92,30 @@ async fn once(link: &Link, schema: &str) -> Result<i32, tokio_postgres::Error> {
         // A role that may not create schemas can use one that was made for it.
         client.batch_execute(&format!("CREATE SCHEMA IF NOT EXISTS \"{schema}\"")).await?;
     }
-    client.batch_execute("CREATE TABLE IF NOT EXISTS schema_version (n int PRIMARY KEY)").await?;
+    client
+        .batch_execute(
+            "CREATE TABLE IF NOT EXISTS schema_version (n int PRIMARY KEY, min_reader int NOT NULL)",
+        )
+        .await?;
     // The row of 0 is the lock.
     client
         .batch_execute(
             "BEGIN; SET LOCAL statement_timeout = '60s'; SET LOCAL lock_timeout = '60s'; \
              SET LOCAL idle_in_transaction_session_timeout = '60s'; \
-             INSERT INTO schema_version VALUES (0) ON CONFLICT DO NOTHING; \
+             INSERT INTO schema_version VALUES (0, 0) ON CONFLICT DO NOTHING; \
              SELECT n FROM schema_version WHERE n = 0 FOR UPDATE",
         )
         .await?;
-    let newest = client.query_one("SELECT max(n) FROM schema_version", &[]).await?;
-    let mut format: i32 = newest.try_get(0)?;
-    while let Some(migration) = MIGRATIONS.get(format as usize) {
+    let newest =
+        client.query_one("SELECT max(n), max(min_reader) FROM schema_version", &[]).await?;
+    let (mut format, mut min_reader): (i32, i32) = (newest.try_get(0)?, newest.try_get(1)?);
+    while let Some((migration, reader)) = MIGRATIONS.get(format as usize) {
         format += 1;
+        min_reader = min_reader.max(*reader);
         client.batch_execute(migration).await?;
-        client.execute("INSERT INTO schema_version VALUES ($1)", &[&format]).await?;
+        let row = "INSERT INTO schema_version VALUES ($1, $2)";
+        client.execute(row, &[&format, reader]).await?;
     }
     client.batch_execute("COMMIT").await?;
-    Ok(format)
+    Ok((format, min_reader))
 }
