@@ -132,7 +132,6 @@ impl PostgresStore {
             }
             let ids: Vec<&str> = some.iter().map(|place| &place.id[..]).collect();
             let mut found = self.jobs(&ids).await?;
-            let mut last: Option<Before> = None;
             for place in &some {
                 match found.remove(&place.id) {
                     Some(Ok(job)) if query.asks_for(&job) => {
@@ -147,13 +146,12 @@ impl PostgresStore {
                     }
                     _ => {}
                 }
-                last = Some((place.created_at, place.id.clone()));
             }
             if is_over {
                 return Ok(page);
             }
             if scanned >= MAX_SCANNED {
-                page.next_cursor = Some(cursor(&last.unwrap_or(before)));
+                page.next_cursor = Some(cursor(&before));
                 return Ok(page);
             }
         }
