@@ -22,26 +22,32 @@ pub(super) const CHANGES: &str = "SELECT n FROM item_changes";
 /// The latest value.
 #[derive(Default)]
 pub(super) struct ItemsVersion {
-    read: Mutex<Option<(Instant, u64)>>,
+    known: Mutex<Option<(Instant, u64)>>,
     /// Counts the changes by this server.
     own: AtomicU64,
 }
 
 impl ItemsVersion {
-    /// The number of changes.
+    /// The number of changes, of now or a moment ago.
     pub(super) async fn get(&self, readers: &Readers) -> Result<u64, StoreError> {
         let began = Instant::now();
-        let known = self.read.lock().filter(|(at, _)| began < *at + MAX_AGE);
-        if let Some((_, version)) = known {
-            return Ok(version);
+        let known = self.known.lock().filter(|(at, _)| began < *at + MAX_AGE);
+        match known {
+            Some((_, version)) => Ok(version),
+            None => self.read(readers).await,
         }
+    }
+
+    /// The number of changes now.
+    pub(super) async fn read(&self, readers: &Readers) -> Result<u64, StoreError> {
+        let began = Instant::now();
         let own = self.own.load(Ordering::Acquire);
         let rows = readers.query(CHANGES, &[]).await?;
         let version: i64 = rows.first().map_or(Ok(0), |row| row::column(row, 0))?;
-        let mut read = self.read.lock();
+        let mut known = self.known.lock();
         // A change since then may not have been read.
         if own == self.own.load(Ordering::Acquire) {
-            *read = Some((began, version as u64));
+            *known = Some((began, version as u64));
         }
         Ok(version as u64)
     }
@@ -51,9 +57,9 @@ impl ItemsVersion {
         let counts =
             |step: &Step| matches!(step, Step::SetItem { kind, .. } if kind.is_decided_under());
         if steps.any(counts) {
-            let mut read = self.read.lock();
+            let mut known = self.known.lock();
             self.own.fetch_add(1, Ordering::Release);
-            *read = None;
+            *known = None;
         }
     }
 }

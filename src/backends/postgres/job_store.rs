@@ -172,6 +172,10 @@ impl JobStore for PostgresStore {
         self.shared.items_version.get(&self.readers).await
     }
 
+    async fn latest_items_version(&self) -> Result<u64, StoreError> {
+        self.shared.items_version.read(&self.readers).await
+    }
+
     async fn records(&self, queries: &[RecordQuery]) -> Result<Vec<Vec<Record>>, StoreError> {
         try_join_all(queries.iter().map(|query| self.record_page(query))).await
     }
