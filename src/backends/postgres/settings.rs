@@ -41,9 +41,13 @@ impl FromStr for Settings {
 
     /// Reads `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, with the parameters of libpq.
     ///
-    /// `sslmode` may be `disable`, `prefer`, `require`, `verify-ca` or `verify-full`; a certificate
-    /// is always verified. `sslrootcert` names a file with the authorities in PEM. `schema` is the
-    /// schema of the tables.
+    /// `sslmode` may be `disable`, `prefer`, `require`, `verify-ca` or `verify-full`. The default is
+    /// `prefer`, as of libpq: a server that offers no encryption gets plain text, and so does an
+    /// attacker in between. Over a network use `require`, which always verifies the certificate.
+    /// `sslrootcert` names a file with the authorities in PEM. `schema` is the schema of the tables.
+    ///
+    /// A pooler such as `PgBouncer` must keep a session for each connection (`pool_mode=session`).
+    /// In transaction mode, statements would run without the settings of the session.
     fn from_str(address: &str) -> Result<Self, BadAddress> {
         let (base, query) = address.split_once('?').unwrap_or((address, ""));
         let mut schema = DEFAULT_SCHEMA.to_owned();
