@@ -11,7 +11,7 @@ use super::{add, claim, done, refused, step};
 use crate::testkit::builders::{at, job, name};
 use tidegate_core::{
     job::{Job, JobId, Lifecycle, Revision, Spec, TypeName},
-    port::job_store::{DueQuery, DueRange, JobStore, ScanQuery, Write},
+    port::job_store::{Committed, DuePage, DueQuery, DueRange, JobStore, ScanQuery, Write},
     queue::{
         order::{Order, Position},
         waiting::WaitingCount,
@@ -57,8 +57,13 @@ async fn fill(store: &dyn JobStore, chance: &mut StdRng) -> Vec<Job> {
             txns.push(vec![Write::AddJob(waiting)]);
         }
     }
-    for txn in txns {
-        done(store, txn).await;
+    if store.capabilities().atomicity.is_atomic() {
+        let answers = store.commit(txns).await.expect("the store answers");
+        assert!(answers.iter().all(|answer| matches!(answer, Committed::All)));
+    } else {
+        for txn in txns {
+            done(store, txn).await;
+        }
     }
     scheduled
 }
@@ -148,8 +153,8 @@ pub async fn queues_with_jobs_are_active(store: &dyn JobStore) {
     }
 }
 
-/// In every order, over several types and partitions, and for every page size, the pages equal a
-/// plain sort.
+/// In every order, over several types and partitions, for every page size, and behind any job, the
+/// pages equal a plain sort.
 pub async fn due_jobs_come_in_every_order(store: &dyn JobStore) {
     let chance = &mut StdRng::seed_from_u64(7);
     let scheduled = fill(store, chance).await;
@@ -160,7 +165,7 @@ pub async fn due_jobs_come_in_every_order(store: &dyn JobStore) {
             .filter(|_| chance.random_bool(0.7))
             .map(|text| name(text))
             .collect();
-        let mut query = DueQuery {
+        let query = DueQuery {
             queue: name("mail"),
             critical: chance.random_bool(0.3),
             types,
@@ -174,25 +179,49 @@ pub async fn due_jobs_come_in_every_order(store: &dyn JobStore) {
             granted: None,
         };
         let (expected, next_due) = naive(&scheduled, &query);
-        let mut found = Vec::new();
-        loop {
-            let page =
-                store.due(std::slice::from_ref(&query)).await.expect("the store answers").remove(0);
-            found.extend(page.jobs.clone());
+        let check = |page: &DuePage, expected: &[Job], after: Option<&Position>| {
             assert!(page.jobs.len() <= query.limit as usize);
+            assert!(
+                page.next.is_some() || page.jobs.len() == expected.len(),
+                "{query:?} {after:?}"
+            );
+            let jobs = &expected[..page.jobs.len().min(expected.len())];
+            let ids = |jobs: &[Job]| jobs.iter().map(|job| job.id.to_string()).collect::<Vec<_>>();
+            assert_eq!(ids(&page.jobs), ids(jobs), "{query:?} after {after:?}");
+            assert_eq!(page.jobs, jobs);
             if page.next.is_none() || page.next_due.is_some() {
                 check_next_due(store, page.next_due, next_due, query.until);
             }
-            let last = page.jobs.last().filter(|_| found.len() < expected.len());
-            assert_eq!(page.next, last.map(Position::of), "{query:?}");
-            query.after = page.next;
-            if query.after.is_none() {
+            let last = jobs.last().filter(|_| jobs.len() < expected.len());
+            assert_eq!(page.next, last.map(Position::of), "{query:?} after {after:?}");
+        };
+        // Pages from the front and behind some jobs, the last two among them.
+        let mut behind: Vec<usize> = vec![0];
+        if !expected.is_empty() {
+            behind.extend([expected.len() - 1, expected.len()]);
+            behind.extend((0..4).map(|_| chance.random_range(0..expected.len())));
+        }
+        let after = |jobs: usize| jobs.checked_sub(1).map(|last| Position::of(&expected[last]));
+        let queries: Vec<DueQuery> =
+            behind.iter().map(|jobs| DueQuery { after: after(*jobs), ..query.clone() }).collect();
+        let pages = store.due(&queries).await.expect("the store answers");
+        for ((jobs, page), query) in behind.iter().zip(&pages).zip(&queries) {
+            check(page, &expected[*jobs..], query.after.as_ref());
+        }
+        // Each order once page by page.
+        let mut read = 0;
+        let mut chained = query.clone();
+        while round < ORDERS.len() {
+            let queries = std::slice::from_ref(&chained);
+            let page = store.due(queries).await.expect("the store answers").remove(0);
+            check(&page, &expected[read..], chained.after.as_ref());
+            read += page.jobs.len();
+            chained.after = page.next;
+            if chained.after.is_none() {
+                assert_eq!(read, expected.len());
                 break;
             }
         }
-        let ids = |jobs: &[Job]| jobs.iter().map(|job| job.id.to_string()).collect::<Vec<_>>();
-        assert_eq!(ids(&found), ids(&expected), "{query:?}");
-        assert_eq!(found, expected);
     }
 }
 
