@@ -1,7 +1,8 @@
-//! Tests of the store on a server that they start.
+//! Tests of the store on a server that they start and share.
 
 mod conformance;
 mod like_memory;
+mod links;
 mod places;
 mod plans;
 mod races;
