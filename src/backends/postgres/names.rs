@@ -114,6 +114,15 @@ macro_rules! add {
     };
 }
 
+const QUEUES: &str = "SELECT n, name FROM queue_names ORDER BY n";
+const TYPES: &str = "SELECT n, name FROM type_names ORDER BY n";
+const ADD_QUEUES: &str = add!("queue_names");
+const ADD_TYPES: &str = add!("type_names");
+
+/// The statements above, whose plans are tested.
+#[cfg(test)]
+pub(super) const ALL: [&str; 4] = [QUEUES, TYPES, ADD_QUEUES, ADD_TYPES];
+
 impl Names {
     /// What is known now.
     pub(super) fn known(&self) -> Arc<Known> {
@@ -122,8 +131,8 @@ impl Names {
 
     /// Reads all names.
     pub(super) async fn refresh(&self, readers: &Readers) -> Result<Arc<Known>, StoreError> {
-        let queues = readers.query("SELECT n, name FROM queue_names ORDER BY n", &[]).await?;
-        let types = readers.query("SELECT n, name FROM type_names ORDER BY n", &[]).await?;
+        let queues = readers.query(QUEUES, &[]).await?;
+        let types = readers.query(TYPES, &[]).await?;
         let queues = Interned::read(&queues)?;
         let known = Arc::new(Known { queues, types: Interned::read(&types)? });
         let mut current = self.0.write();
@@ -172,10 +181,10 @@ impl Names {
                 return Ok(known);
             }
             if !new_queues.is_empty() {
-                readers.query(add!("queue_names"), &[&new_queues]).await?;
+                readers.query(ADD_QUEUES, &[&new_queues]).await?;
             }
             if !new_types.is_empty() {
-                readers.query(add!("type_names"), &[&new_types]).await?;
+                readers.query(ADD_TYPES, &[&new_types]).await?;
             }
             // Another server may have taken the number for another name.
             known = self.refresh(readers).await?;

@@ -30,7 +30,7 @@ const CLEANED_JOBS: i64 = 1_000;
 const LAST_ID: &str = "~";
 
 /// The partitions.
-const TABLES: &str = "SELECT c.relname::text FROM pg_class c \
+pub(super) const TABLES: &str = "SELECT c.relname::text FROM pg_class c \
      JOIN pg_namespace s ON s.oid = c.relnamespace WHERE s.nspname = current_schema() \
      AND c.relkind = 'r' AND starts_with(c.relname::text, 'ended_') ORDER BY 1";
 
@@ -159,16 +159,14 @@ pub(super) async fn clean(
 /// Makes one step in a table. Returns behind which id the next one goes on; none if there is no more
 /// to do now.
 async fn clean_table(link: &Link, table: &str, id: &str) -> Result<Option<String>, Fault> {
-    let page = format!("SELECT id FROM {table} WHERE id > $1 ORDER BY id LIMIT {CLEANED_JOBS}");
-    let ids = in_time(link.client.query(&page, &[&id])).await?;
+    let ids = in_time(link.client.query(&page(table), &[&id])).await?;
     let ids: Vec<&str> = ids.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
     if let Some(last) = ids.last() {
         in_time(link.client.query(&delete(table), &[&ids])).await?;
         return Ok(Some((*last).to_owned()));
     }
     // Without a lock, for which others would wait: there may be many dead rows.
-    let any = format!("SELECT FROM {table} LIMIT 1");
-    if !in_time(link.client.query(&any, &[])).await?.is_empty() {
+    if !in_time(link.client.query(&any(table), &[])).await?.is_empty() {
         return Ok(None);
     }
     match link.run(&drop(table)).await {
@@ -180,6 +178,22 @@ async fn clean_table(link: &Link, table: &str, id: &str) -> Result<Option<String
             Err(fault)
         }
     }
+}
+
+/// The statements of the upkeep of `table`, whose plans are tested.
+#[cfg(test)]
+pub(super) fn statements(table: &str) -> [String; 3] {
+    [page(table), any(table), delete(table)]
+}
+
+/// The ids of some jobs behind one.
+fn page(table: &str) -> String {
+    format!("SELECT id FROM {table} WHERE id > $1::text ORDER BY id LIMIT {CLEANED_JOBS}")
+}
+
+/// One job, if there is one.
+fn any(table: &str) -> String {
+    format!("SELECT FROM {table} LIMIT 1")
 }
 
 /// Deletes the jobs of some ids from `table`, except those that name objects, and with them their

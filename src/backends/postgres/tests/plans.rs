@@ -2,7 +2,7 @@
 //! is made.
 
 use super::server::{self, RUNTIME, store};
-use crate::postgres::{connect::Link, counts, due, list, read, statements};
+use crate::postgres::{connect::Link, counts, due, list, names, partitions, read, statements};
 use tidegate_core::{
     job::{Event, Revision},
     port::job_store::{JobStore, Write},
@@ -30,10 +30,8 @@ fn plan(link: &Link, sql: &str) -> Vec<String> {
     let statement = RUNTIME.block_on(link.client.prepare(sql)).unwrap();
     let params = vec!["NULL"; statement.params().len()].join(", ");
     let params = if params.is_empty() { params } else { format!("({params})") };
-    let explain = format!(
-        "SET plan_cache_mode = force_generic_plan; PREPARE p AS {sql}; \
-         EXPLAIN (COSTS off) EXECUTE p{params}; DEALLOCATE p"
-    );
+    let explain =
+        format!("PREPARE p AS {sql}; EXPLAIN (COSTS off) EXECUTE p{params}; DEALLOCATE p");
     let answer = RUNTIME.block_on(link.client.simple_query(&explain)).unwrap();
     let line = |message: &tokio_postgres::SimpleQueryMessage| match message {
         tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
@@ -67,22 +65,42 @@ fn no_statement_reads_a_whole_table() {
     let end = Write::SetJob { job: ended, was: Revision(1), all: false };
     RUNTIME.block_on(store.commit(vec![vec![Write::AddJob(one)], vec![end]])).unwrap();
     let link = RUNTIME.block_on(async { store.readers.link().await.unwrap() });
+    let partition = RUNTIME.block_on(link.query(partitions::TABLES, &[])).unwrap();
+    let of_partition = partitions::statements(partition[0].get(0));
     for rows in [None, Some(0), Some(1), Some(50), Some(5000)] {
         if let Some(rows) = rows {
             let fill = FILL.replace("{n}", &i32::to_string(&rows));
             RUNTIME.block_on(link.client.batch_execute(&fill)).unwrap();
         }
         let all = statements::ALL.iter().chain(&read::ALL).chain(&due::ALL).chain(&list::ALL);
-        for sql in all.chain(&counts::ALL) {
+        let all = all.chain(&counts::ALL).chain(&names::ALL).copied();
+        for sql in all.chain(of_partition.iter().map(|sql| &sql[..])) {
             let plan = plan(&link, sql);
             assert!(!plan.is_empty(), "{sql}");
-            // The sum of the counts reads all of them.
-            let is_sum = counts::ALL.contains(sql);
-            assert!(is_sum || whole_scan(&plan).is_none(), "{rows:?}\n{sql}\n{}", plan.join("\n"));
+            // The sum of the counts reads all of them, and a server reads all names.
+            let is_all = counts::ALL.contains(&sql) || names::ALL.contains(&sql);
+            assert!(is_all || whole_scan(&plan).is_none(), "{rows:?}\n{sql}\n{}", plan.join("\n"));
             // Rows must come in the order of an index, in which every server locks them.
             let bad =
                 |line: &String| ["JIT", "Bitmap", "Parallel"].iter().any(|it| line.contains(it));
             assert!(!plan.iter().any(bad), "{sql}\n{}", plan.join("\n"));
         }
     }
+}
+
+/// A generic plan is made once. Otherwise each execution would plan, and the test above would check
+/// other plans than those in use.
+#[test]
+fn a_statement_is_planned_once() {
+    let store = store();
+    let made = RUNTIME.block_on(async {
+        let sql = "SELECT generic_plans, custom_plans FROM pg_prepared_statements \
+             WHERE statement LIKE '%FROM jobs j WHERE j.id = ANY%'";
+        for _ in 0..20 {
+            store.get(&[tidegate_engine::testkit::builders::name("one")]).await.unwrap();
+        }
+        let link = store.readers.link().await.unwrap();
+        link.client.query(sql, &[]).await.unwrap()
+    });
+    assert_eq!((made[0].get::<_, i64>(0), made[0].get::<_, i64>(1)), (20, 0));
 }
