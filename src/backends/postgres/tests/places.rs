@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::server::{RUNTIME, open, settings};
+use crate::postgres::PostgresStore;
 use tidegate_core::{
     job::{Event, Job, Token},
     port::job_store::{DueQuery, JobStore, Write},
@@ -31,6 +32,10 @@ fn due_at(n: i64) -> Job {
     job(&format!("job-{n:05}")).queue("mail").of_type("x").due(n).build()
 }
 
+fn add(job: &Job) -> Vec<Write> {
+    vec![Write::AddJob(job.clone())]
+}
+
 /// The claim of a job.
 fn claim(job: &Job) -> Write {
     let event = Event::Claim {
@@ -50,6 +55,16 @@ async fn ids(store: &impl JobStore, limit: u32) -> Vec<String> {
     page.jobs.iter().map(|job| job.id.to_string()).collect()
 }
 
+/// Adds jobs, and lets a page learn where they begin. No look follows within an hour.
+async fn learned(store: &PostgresStore) {
+    store.commit((100..110).map(|n| add(&due_at(n))).collect()).await.unwrap();
+    // The first page looks and reads from the front.
+    for _ in 0..2 {
+        assert_eq!(ids(store, 2).await, ["job-00100", "job-00101"]);
+    }
+    store.shared.positions.look_at(Instant::now() + Duration::from_hours(1));
+}
+
 /// Another server adds a job that is due before all others. This server's pages start behind its
 /// place, and one from the front finds it.
 #[test]
@@ -57,19 +72,72 @@ fn a_job_of_another_server_is_found_by_a_look_from_the_front() {
     let settings = settings();
     let (ours, other) = (open(&settings), open(&settings));
     RUNTIME.block_on(async {
-        let jobs: Vec<Job> = (100..110).map(due_at).collect();
-        let add = |job: &Job| vec![Write::AddJob(job.clone())];
-        ours.commit(jobs.iter().map(add).collect()).await.unwrap();
-        // The first page looks, and the second one learns.
-        assert_eq!(ids(&ours, 2).await, ["job-00100", "job-00101"]);
-        assert_eq!(ids(&ours, 2).await, ["job-00100", "job-00101"]);
+        learned(&ours).await;
         other.commit(vec![add(&due_at(5))]).await.unwrap();
-        let began = Instant::now();
-        while ids(&ours, 1).await != ["job-00005"] {
-            assert!(began.elapsed() < Duration::from_secs(30), "it is never found");
-        }
+        assert_eq!(ids(&ours, 1).await, ["job-00100"], "its pages start at a place");
+        ours.shared.positions.look_at(Instant::now());
+        assert_eq!(ids(&ours, 1).await, ["job-00005"]);
         // An own commit is found at once.
         ours.commit(vec![add(&due_at(3)), vec![claim(&due_at(5))]]).await.unwrap();
         assert_eq!(ids(&ours, 1).await, ["job-00003"]);
+    });
+}
+
+/// While an old transaction is open, the front of the index may take longer than a statement may.
+/// Here a view sleeps on a row there.
+#[test]
+fn a_page_goes_on_while_the_front_cannot_be_read() {
+    let settings = settings();
+    let (ours, other) = (open(&settings), open(&settings));
+    RUNTIME.block_on(async {
+        learned(&ours).await;
+        other.commit(vec![add(&due_at(1))]).await.unwrap();
+        let link = ours.readers.link().await.unwrap();
+        let schema = &settings.schema;
+        let slow = format!(
+            "CREATE SCHEMA {schema}_slow; CREATE VIEW {schema}_slow.jobs AS SELECT * FROM jobs \
+             WHERE run_at IS DISTINCT FROM 1 OR pg_sleep(60) IS NULL; \
+             SET search_path = {schema}_slow, {schema}; SET statement_timeout = '500ms'"
+        );
+        link.client.batch_execute(&slow).await.unwrap();
+        drop(link);
+        ours.shared.positions.look_at(Instant::now());
+        for _ in 0..3 {
+            assert_eq!(ids(&ours, 1).await, ["job-00100"]);
+        }
+        let link = ours.readers.link().await.unwrap();
+        let fast = format!("SET search_path = {schema}; SET statement_timeout = '5s'");
+        link.client.batch_execute(&fast).await.unwrap();
+        drop(link);
+        assert_eq!(ids(&ours, 1).await, ["job-00100"], "the next look comes later");
+        ours.shared.positions.look_at(Instant::now());
+        assert_eq!(ids(&ours, 1).await, ["job-00001"]);
+    });
+}
+
+/// Jobs that must be checked are read from a place, too.
+#[test]
+fn overdue_jobs_of_another_server_are_found_by_a_look() {
+    let settings = settings();
+    let (ours, other) = (open(&settings), open(&settings));
+    let overdue = async |store: &PostgresStore| {
+        let page = store.overdue(at(100_000_000), None, 1).await.unwrap();
+        page.jobs.iter().map(|job| job.id.to_string()).collect::<Vec<_>>()
+    };
+    let expires = |id: &str, at| job(id).queue("mail").of_type("x").expires(at).build();
+    RUNTIME.block_on(async {
+        ours.commit(vec![add(&expires("late", 5000))]).await.unwrap();
+        for _ in 0..2 {
+            assert_eq!(overdue(&ours).await, ["late"]);
+        }
+        ours.shared.positions.look_at(Instant::now() + Duration::from_hours(1));
+        other.commit(vec![add(&expires("early", 1000))]).await.unwrap();
+        assert_eq!(overdue(&ours).await, ["late"], "its pages start at a place");
+        ours.commit(vec![add(&expires("earlier", 900))]).await.unwrap();
+        assert_eq!(overdue(&ours).await, ["earlier"], "an own commit is found at once");
+        ours.shared.positions.look_at(Instant::now());
+        let page = ours.overdue(at(100_000_000), None, 9).await.unwrap();
+        let found: Vec<&str> = page.jobs.iter().map(|job| job.id.as_str()).collect();
+        assert_eq!(found, ["earlier", "early", "late"]);
     });
 }

@@ -2,13 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
+use futures_util::future::join_all;
+use rand::{RngExt, SeedableRng, rngs::StdRng, seq::SliceRandom};
 
-use super::server::{self, RUNTIME, open, rows, settings, store};
-use crate::postgres::{PostgresStore, connect::in_order};
+use super::server::{self, RUNTIME, WAITING, open, rows, settings, settings_of_a_database, store};
+use crate::postgres::{OpenError, PostgresStore, connect::in_order};
 use tidegate_core::{
     job::{Job, Revision},
-    port::job_store::{Committed, CurrentRecord, ItemKind, JobStore, Txn, Write},
+    port::job_store::{Committed, CurrentRecord, Expect, ItemKind, JobStore, Key, Txn, Write},
 };
 use tidegate_engine::testkit::builders::{job, name};
 
@@ -76,7 +77,7 @@ fn changes_of_one_record_in_a_commit_follow_each_other() {
 fn opposite_orders_of_many_servers_never_deadlock() {
     const SERVERS: usize = 8;
     const JOBS: usize = 20;
-    let settings = settings();
+    let settings = settings_of_a_database();
     let stores: Vec<Arc<PostgresStore>> = (0..SERVERS).map(|_| Arc::new(open(&settings))).collect();
     let jobs: Vec<Job> = (0..JOBS).map(|n| job(&format!("job-{n:02}")).build()).collect();
     commit(&stores[0], jobs.iter().map(|job| vec![Write::AddJob(job.clone())]).collect());
@@ -114,8 +115,8 @@ fn opposite_orders_of_many_servers_never_deadlock() {
         assert_eq!(found.unwrap().unwrap().life.revision.0, 1 + written[n], "job {n}");
     }
     assert!(written.iter().sum::<u64>() > 100, "{written:?}");
-    let found =
-        rows(&stores[0], "SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'");
+    let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
+    let found = rows(&stores[0], deadlocks);
     assert_eq!(found[0].get::<_, i64>(0), 0);
 }
 
@@ -138,10 +139,7 @@ fn a_required_item_waits_for_a_change_under_way() {
             let txn = vec![require(start), Write::AddJob(job("under").build())];
             RUNTIME.spawn(async move { store.commit(vec![txn]).await })
         };
-        let is_waiting = || {
-            let sql = "SELECT FROM pg_locks WHERE NOT granted";
-            !RUNTIME.block_on(link.client.query(sql, &[])).unwrap().is_empty()
-        };
+        let is_waiting = || !rows(&store, WAITING).is_empty();
         while !is_waiting() {
             assert!(!waiting.is_finished(), "it has not waited");
             std::thread::yield_now();
@@ -173,8 +171,7 @@ fn a_required_absence_waits_for_an_item_that_is_added() {
         let txn = vec![require(0), Write::AddJob(job("under").build())];
         RUNTIME.spawn(async move { store.commit(vec![txn]).await })
     };
-    let sql = "SELECT FROM pg_locks WHERE NOT granted";
-    while RUNTIME.block_on(link.client.query(sql, &[])).unwrap().is_empty() {
+    while rows(&store, WAITING).is_empty() {
         assert!(!waiting.is_finished(), "it has not waited");
         std::thread::yield_now();
     }
@@ -184,6 +181,91 @@ fn a_required_absence_waits_for_an_item_that_is_added() {
         matches!(answers[0], Committed::Conflict { step: 0, current: CurrentRecord::Version(3) }),
         "{answers:?}"
     );
+}
+
+/// A change of the configuration waits for the transactions under way, and those that come later wait
+/// for it.
+#[test]
+fn a_change_of_an_item_is_not_overtaken() {
+    let settings = settings();
+    let (store, other) = (Arc::new(open(&settings)), Arc::new(open(&settings)));
+    commit(&store, vec![vec![set_item(0, 1)]]);
+    let link = RUNTIME.block_on(async { store.readers.link().await.unwrap() });
+    let required = "BEGIN; SELECT FROM items WHERE name = 'mail' FOR SHARE";
+    RUNTIME.block_on(link.client.batch_execute(required)).unwrap();
+    let spawn = |store: &Arc<PostgresStore>, txn: Txn| {
+        let store = Arc::clone(store);
+        RUNTIME.spawn(async move { store.commit(vec![txn]).await.unwrap().remove(0) })
+    };
+    let waiting = || rows(&store, WAITING).len();
+    let change = spawn(&store, vec![set_item(1, 2)]);
+    while waiting() < 1 {
+        std::thread::yield_now();
+    }
+    let later = spawn(&other, vec![require(1), Write::AddJob(job("under").build())]);
+    while waiting() < 2 {
+        assert!(!later.is_finished(), "it has overtaken the change");
+        std::thread::yield_now();
+    }
+    // A plain read goes on.
+    assert_eq!(RUNTIME.block_on(other.items(ItemKind::Queue)).unwrap()[0].version, 1);
+    RUNTIME.block_on(link.client.batch_execute("COMMIT")).unwrap();
+    let answer = RUNTIME.block_on(change).unwrap();
+    assert!(matches!(answer, Committed::All), "{answer:?}");
+    let answer = RUNTIME.block_on(later).unwrap();
+    assert!(
+        matches!(answer, Committed::Conflict { step: 0, current: CurrentRecord::Version(2) }),
+        "{answer:?}"
+    );
+}
+
+/// The version of a new item continues after all changes, those of a moment ago too.
+#[test]
+fn the_latest_items_version_is_not_a_remembered_one() {
+    let settings = settings();
+    let (store, other) = (open(&settings), open(&settings));
+    let before = RUNTIME.block_on(store.items_version()).unwrap();
+    commit(&other, vec![vec![set_item(0, 1)], vec![set_item(1, 2)]]);
+    assert_eq!(RUNTIME.block_on(store.latest_items_version()).unwrap(), before + 2);
+}
+
+/// Postgres refuses a key that is too long for its index.
+#[test]
+fn a_value_that_cannot_be_stored_fails_alone() {
+    let store = store();
+    let key = |n: usize, length| {
+        let mut chance = StdRng::seed_from_u64(n as u64);
+        let text = (0..length).map(|_| chance.random_range('a'..='z')).collect();
+        let job = name(&format!("job-{n}"));
+        vec![Write::SetKey { key: Key::Idempotency(text), job, was: Expect::Absent }]
+    };
+    let txns: Vec<Txn> =
+        (0..50).map(|n| key(n, if n == 17 || n == 41 { 6000 } else { 30 })).collect();
+    let answers = RUNTIME.block_on(join_all(txns.into_iter().map(|txn| store.commit(vec![txn]))));
+    for (n, answer) in answers.iter().enumerate() {
+        match answer {
+            Ok(answers) => assert!(matches!(answers[0], Committed::All) && n != 17 && n != 41),
+            Err(error) => assert!(n == 17 || n == 41, "{n}: {error}"),
+        }
+    }
+    assert_eq!(rows(&store, "SELECT FROM keys").len(), 48);
+}
+
+/// A transaction moves a key from a job that another one removes.
+#[test]
+fn a_key_moves_from_a_job_that_is_removed() {
+    let store = store();
+    let jobs = ["old", "other", "new"].map(|id| job(id).build());
+    commit(&store, jobs.iter().map(|job| vec![Write::AddJob(job.clone())]).collect());
+    let key = Key::Idempotency("k".into());
+    let point = |id: &str, was| Write::SetKey { key: key.clone(), job: name(id), was };
+    let remove = |id: &str| Write::RemoveJob { id: name(id), was: Revision(1) };
+    commit(&store, vec![vec![point("old", Expect::Absent)]]);
+    let moved = vec![remove("other"), point("new", Expect::Is(name("old")))];
+    let answers = commit(&store, vec![moved, vec![remove("old")]]);
+    assert!(answers.iter().all(|answer| matches!(answer, Committed::All)), "{answers:?}");
+    let found = RUNTIME.block_on(store.keys(std::slice::from_ref(&key))).unwrap();
+    assert_eq!(found, [Ok(Some(name("new")))]);
 }
 
 /// The client reports success for a commit that the server turned into a rollback. The store must
@@ -232,8 +314,7 @@ fn an_id_stays_taken_while_its_job_ends() {
         let store = Arc::clone(&store);
         RUNTIME.spawn(async move { store.commit(vec![vec![Write::AddJob(one)]]).await })
     };
-    let sql = "SELECT FROM pg_locks WHERE NOT granted";
-    while RUNTIME.block_on(link.client.query(sql, &[])).unwrap().is_empty() {
+    while rows(&store, WAITING).is_empty() {
         assert!(!adding.is_finished(), "it has not waited");
         std::thread::yield_now();
     }
@@ -269,12 +350,26 @@ fn eight_servers_start_on_an_empty_database() {
     assert_eq!(formats.iter().map(|row| row.get::<_, i32>(0)).collect::<Vec<_>>(), [0, 1]);
 }
 
+/// A later release names the formats that can still use its tables.
+#[test]
+fn the_release_before_can_use_newer_tables() {
+    let settings = settings().with_schema("order");
+    let store = open(&settings);
+    let open = || RUNTIME.block_on(PostgresStore::open(settings.clone(), server::clock()));
+    rows(&store, "INSERT INTO schema_version VALUES (99, 1)");
+    assert!(open().is_ok());
+    rows(&store, "INSERT INTO schema_version VALUES (100, 98)");
+    let error = open().map(drop).unwrap_err();
+    assert!(matches!(error, OpenError::Newer { found: 100, min_reader: 98, .. }), "{error}");
+}
+
 #[test]
 fn a_server_that_is_cut_off_is_answered_and_connects_again() {
     let store = store();
     commit(&store, vec![vec![Write::AddJob(job("one").build())]]);
     let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
-         WHERE pid <> pg_backend_pid() AND application_name = 'tidegate'";
+         WHERE pid <> pg_backend_pid() \
+         AND application_name = current_setting('application_name')";
     assert!(!rows(&store, cut).is_empty());
     let mut answered = false;
     for _ in 0..20 {

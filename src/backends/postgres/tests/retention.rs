@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::server::{RUNTIME, open_at, rows, settings};
+use super::server::{RUNTIME, WAITING, open_at, rows, settings};
 use tidegate_core::{
     job::{Encoding, Event, JobId, Revision},
     port::job_store::{Committed, Expect, JobStore, Key, ListQuery, Txn, Write},
@@ -66,7 +66,8 @@ fn forgotten_jobs_are_hidden_and_then_dropped() {
         assert_eq!(store.bodies(std::slice::from_ref(&id)).await.unwrap(), [Ok(None)]);
     });
     assert!(rows(&store, "SELECT FROM ended").is_empty());
-    let left = "SELECT FROM pg_class WHERE relkind = 'r' AND relname LIKE 'ended\\_%'";
+    let left = "SELECT FROM pg_class WHERE relkind = 'r' AND relname LIKE 'ended\\_%' \
+         AND relnamespace = current_schema()::text::regnamespace";
     assert!(rows(&store, left).is_empty());
 }
 
@@ -97,8 +98,54 @@ fn a_job_with_an_object_keeps_its_partition() {
             after = store.upkeep(after.as_deref()).await.unwrap();
         }
     });
-    let left = "SELECT FROM pg_class WHERE relkind = 'r' AND relname LIKE 'ended\\_%'";
+    let left = "SELECT FROM pg_class WHERE relkind = 'r' AND relname LIKE 'ended\\_%' \
+         AND relnamespace = current_schema()::text::regnamespace";
     assert!(rows(&store, left).is_empty());
+}
+
+/// A new job takes the id of a forgotten one while the upkeep deletes that one. Its body and its key
+/// stay.
+#[test]
+fn a_new_job_of_a_forgotten_id_keeps_its_body() {
+    let clock = Arc::new(FakeClock::new(at(0)));
+    let store = open_at(&settings(), Arc::clone(&clock));
+    let of = |id: &str| {
+        let old = job(id).data(Encoding::Json, vec![b'1'; 3000]);
+        let old = old.with(|spec| spec.retention = Seconds::new(60)).build();
+        let ended = old.apply(Event::Cancel { force: false }, at(0)).unwrap();
+        vec![
+            vec![Write::AddJob(old)],
+            vec![Write::SetJob { job: ended, was: Revision(1), all: false }],
+        ]
+    };
+    RUNTIME.block_on(store.commit([of("one"), of("two")].concat())).unwrap();
+    clock.set(at(40 * HOUR));
+    let link = RUNTIME.block_on(async { store.readers.link().await.unwrap() });
+    // What the addition of a new job writes.
+    let add = "BEGIN; DELETE FROM ended WHERE id = 'one'; \
+         UPDATE bodies SET bytes = bytes WHERE id = 'one'; \
+         INSERT INTO keys VALUES (2, 0, 'k', 'one')";
+    RUNTIME.block_on(link.client.batch_execute(add)).unwrap();
+    let store = Arc::new(store);
+    let upkeep = {
+        let store = Arc::clone(&store);
+        RUNTIME.spawn(async move {
+            let mut after = store.upkeep(None).await.unwrap();
+            while after.is_some() {
+                after = store.upkeep(after.as_deref()).await.unwrap();
+            }
+        })
+    };
+    while rows(&store, WAITING).is_empty() {
+        assert!(!upkeep.is_finished(), "it has not waited");
+        std::thread::yield_now();
+    }
+    RUNTIME.block_on(link.client.batch_execute("COMMIT")).unwrap();
+    RUNTIME.block_on(upkeep).unwrap();
+    let bodies = rows(&store, "SELECT id FROM bodies");
+    assert_eq!(bodies.iter().map(|row| row.get::<_, &str>(0)).collect::<Vec<_>>(), ["one"]);
+    assert_eq!(rows(&store, "SELECT FROM keys").len(), 1);
+    assert_eq!(rows(&store, "SELECT FROM ended").len(), 0);
 }
 
 fn clock_now(clock: &FakeClock) -> tidegate_core::time::Timestamp {

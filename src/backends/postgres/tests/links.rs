@@ -1,0 +1,232 @@
+//! Connections that are many, cut off, silent, or without a standby.
+
+use std::{fs, path::PathBuf, sync::Arc, time::Duration};
+
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{UnixListener, UnixStream},
+    time::Instant,
+};
+
+use super::server::{
+    self, RUNTIME, address, open, own_server, rows, settings_at, settings_of_a_database, store,
+};
+use crate::postgres::{PostgresStore, Settings};
+use tidegate_core::{
+    job::{Job, JobId},
+    port::{
+        StoreError,
+        job_store::{Committed, JobStore, Write},
+    },
+};
+use tidegate_engine::testkit::builders::{job, name};
+
+/// The change of `job` to its next revision.
+fn next(job: &Job) -> (Job, Write) {
+    let (was, mut job) = (job.life.revision, job.clone());
+    job.life.revision.0 += 1;
+    (job.clone(), Write::SetJob { job, was, all: false })
+}
+
+#[test]
+fn many_readers_open_few_connections() {
+    let store = open(&settings_of_a_database());
+    RUNTIME.block_on(async {
+        // None is open.
+        let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+             WHERE application_name = current_setting('application_name')";
+        let _ = store.readers.link().await.unwrap().client.batch_execute(cut).await;
+        let ids: Vec<JobId> = (0..200).map(|n| name(&format!("job-{n}"))).collect();
+        let found = join_all(ids.iter().map(|id| store.get(std::slice::from_ref(id)))).await;
+        for found in found {
+            assert_eq!(found.unwrap(), [Ok(None)]);
+        }
+    });
+    let sessions = "SELECT sessions FROM pg_stat_database WHERE datname = current_database()";
+    let sessions: i64 = rows(&store, sessions)[0].get(0);
+    assert!(sessions < 20, "{sessions} connections were opened");
+}
+
+/// A transaction that failed on a connection stops no reader that gets the connection next.
+#[test]
+fn a_reader_leaves_a_connection_in_a_failed_transaction() {
+    let store = store();
+    RUNTIME.block_on(async {
+        let link = store.readers.link().await.unwrap();
+        assert!(link.client.batch_execute("BEGIN; SELECT 1/0").await.is_err());
+        drop(link);
+        assert_eq!(store.get(&[name("one")]).await.unwrap(), [Ok(None)]);
+    });
+}
+
+/// A folder for a socket that a test serves.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let dir = std::env::temp_dir().join(format!("tidegate-pg-proxy-{}", std::process::id()));
+        fs::create_dir(&dir).unwrap();
+        Self(dir)
+    }
+
+    fn listen(&self) -> UnixListener {
+        let _context = RUNTIME.enter();
+        UnixListener::bind(self.0.join(".s.PGSQL.5432")).unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A proxy may accept a connection whose other end is gone.
+#[test]
+fn a_server_that_stays_silent_is_given_up() {
+    let folder = Folder::new();
+    let listener = folder.listen();
+    let settings: Settings = address(&folder.0, "postgres").parse().unwrap();
+    RUNTIME.block_on(async {
+        let accepting = tokio::spawn(async move { listener.accept().await.unwrap() });
+        let began = Instant::now();
+        let opened = PostgresStore::open(settings, server::clock());
+        let opened = tokio::time::timeout(Duration::from_secs(30), opened).await;
+        assert!(opened.expect("it is given up").is_err());
+        assert!(began.elapsed() >= Duration::from_secs(5), "its answer is awaited");
+        accepting.await.unwrap();
+    });
+}
+
+/// The message that a group ends with.
+const COMMIT: &[u8] = b"Q\0\0\0\x0bCOMMIT\0";
+
+/// Where a connection is cut.
+#[derive(Clone, Copy, Debug)]
+enum Cut {
+    /// After some bytes of the message that commits.
+    Request(usize),
+    /// After some bytes of the answers, when that message has passed.
+    Answer(usize),
+}
+
+/// Passes on what comes, until the cut.
+async fn pass_on(client: UnixStream, server: UnixStream, cut: Arc<Mutex<Option<Cut>>>) {
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    let (mut requests, mut answers) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+    let mut left = None;
+    loop {
+        tokio::select! {
+            read = from_client.read(&mut requests) => {
+                let sent = &requests[..read.unwrap_or(0)];
+                let begin = sent.windows(COMMIT.len()).position(|it| it == COMMIT);
+                let place = (*cut.lock()).filter(|_| begin.is_some());
+                match place {
+                    _ if sent.is_empty() => return,
+                    Some(Cut::Request(bytes)) => {
+                        *cut.lock() = None;
+                        let _ = to_server.write_all(&sent[..begin.unwrap() + bytes]).await;
+                        return;
+                    }
+                    Some(Cut::Answer(bytes)) => left = Some(bytes),
+                    None => {}
+                }
+                let _ = to_server.write_all(sent).await;
+            }
+            read = from_server.read(&mut answers) => {
+                let sent = &answers[..read.unwrap_or(0)];
+                if sent.is_empty() {
+                    return;
+                }
+                if let Some(bytes) = left {
+                    if bytes < sent.len() {
+                        *cut.lock() = None;
+                        let _ = to_client.write_all(&sent[..bytes]).await;
+                        return;
+                    }
+                    left = Some(bytes - sent.len());
+                }
+                let _ = to_client.write_all(sent).await;
+            }
+        }
+    }
+}
+
+/// A commit whose connection is cut is written once or not at all, and its caller is not told a
+/// success that is none.
+#[test]
+fn a_commit_is_cut_at_every_byte() {
+    let folder = Folder::new();
+    let listener = folder.listen();
+    let cut: Arc<Mutex<Option<Cut>>> = Arc::default();
+    let place = Arc::clone(&cut);
+    RUNTIME.spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let server = UnixStream::connect(server::socket()).await.unwrap();
+            tokio::spawn(pass_on(client, server, Arc::clone(&place)));
+        }
+    });
+    let store = open(&settings_at(&address(&folder.0, "postgres")));
+    RUNTIME.block_on(async {
+        let mut one = job("one").build();
+        store.commit(vec![vec![Write::AddJob(one.clone())]]).await.unwrap();
+        let requests = (0..COMMIT.len()).map(Cut::Request);
+        let mut unknown = 0;
+        for place in requests.chain((0..).map(Cut::Answer)) {
+            *cut.lock() = Some(place);
+            let (changed, write) = next(&one);
+            one = changed;
+            let first = store.commit(vec![vec![write.clone()]]).await;
+            let was_cut = cut.lock().take().is_none();
+            let again = loop {
+                if let Ok(mut answers) = store.commit(vec![vec![write.clone()]]).await {
+                    break answers.remove(0);
+                }
+            };
+            let is_first = matches!(again, Committed::Conflict { .. });
+            match (first, place) {
+                (Ok(answers), _) => assert!(matches!(answers[0], Committed::All) && is_first),
+                (Err(_), Cut::Request(_)) => assert!(!is_first, "{place:?}"),
+                (Err(_), Cut::Answer(_)) => unknown += usize::from(is_first),
+            }
+            let found = store.get(std::slice::from_ref(&one.id)).await.unwrap();
+            assert_eq!(found, [Ok(Some(one.clone()))], "{place:?}");
+            if !was_cut {
+                break;
+            }
+        }
+        assert!(unknown > 20, "{unknown} commits happened without an answer");
+        let depths = store.depth(None).await.unwrap();
+        assert_eq!(depths.counts.iter().map(|depth| depth.jobs).sum::<u64>(), 1);
+    });
+}
+
+/// The wait for a standby was cancelled: the commit is only on this machine.
+#[test]
+fn a_commit_that_no_standby_confirms_is_no_success() {
+    let store = Arc::new(open(&settings_at(&own_server())));
+    let [one, two] = ["one", "two"].map(|id| job(id).build());
+    let commit = |job: Job| {
+        let store = Arc::clone(&store);
+        RUNTIME.spawn(async move { store.commit(vec![vec![Write::AddJob(job)]]).await })
+    };
+    RUNTIME.block_on(commit(one)).unwrap().unwrap();
+    rows(&store, "ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+    rows(&store, "SELECT pg_reload_conf()");
+    while rows(&store, "SHOW synchronous_standby_names")[0].get::<_, &str>(0).is_empty() {
+        std::thread::yield_now();
+    }
+    let committing = commit(two.clone());
+    let cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    while rows(&store, cancel).is_empty() {
+        assert!(!committing.is_finished(), "it has not waited");
+        std::thread::yield_now();
+    }
+    let answer = RUNTIME.block_on(committing).unwrap();
+    assert!(matches!(answer, Err(StoreError::Unavailable(_))), "{answer:?}");
+    let found = RUNTIME.block_on(store.get(std::slice::from_ref(&two.id))).unwrap();
+    assert_eq!(found, [Ok(Some(two))]);
+}
