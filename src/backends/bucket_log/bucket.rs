@@ -162,7 +162,7 @@ impl Edge {
 
     /// Waits for `span`.
     pub(super) async fn pause(&self, span: Duration) {
-        self.clock.sleep_until(self.clock.now() + span).await;
+        self.clock.sleep(span).await;
     }
 
     /// A random span from `least` up to `most`.

@@ -38,6 +38,10 @@ impl Clock for SystemClock {
             tokio::time::sleep(left.min(MAX_TIMER)).await;
         }
     }
+
+    async fn sleep(&self, span: Duration) {
+        tokio::time::sleep(span).await;
+    }
 }
 
 #[cfg(test)]

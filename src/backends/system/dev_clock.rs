@@ -139,6 +139,10 @@ impl Clock for DevClock {
         self.now() + at.since(self.machine_now())
     }
 
+    async fn sleep(&self, span: Duration) {
+        SystemClock.sleep(span).await;
+    }
+
     async fn sleep_until(&self, at: Timestamp) {
         let mut moves = self.0.subscribe();
         // Since the latest move of a frozen clock.

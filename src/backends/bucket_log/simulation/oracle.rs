@@ -18,6 +18,7 @@ use std::{
     pin::pin,
     sync::Arc,
     task::{Context, Poll, Waker},
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -242,6 +243,10 @@ impl Clock for ImpatientClock {
     }
 
     async fn sleep_until(&self, _: Timestamp) {
+        one_step().await;
+    }
+
+    async fn sleep(&self, _: Duration) {
         one_step().await;
     }
 }

@@ -36,6 +36,8 @@ const QUIET_AT: i64 = 260_000;
 const SETTLED_AT: i64 = 470_000;
 /// When every client must have finished.
 const END_AT: i64 = 700_000;
+/// The longest timer of a clock, after which it looks at the time.
+const MAX_TIMER: Duration = Duration::from_secs(10);
 /// How long a client waits for an answer of a node.
 const CALL_TIMEOUT: i64 = 4_000;
 
@@ -360,9 +362,16 @@ impl Clock for NodeClock {
         Timestamp::from_millis(self.world.now_of(self.node))
     }
 
+    /// Like the clock of a machine: it looks at the time now and then, so a step back makes the
+    /// wait longer.
     async fn sleep_until(&self, at: Timestamp) {
-        let span = at.since(self.now()).as_millis() as i64;
-        self.world.executor.elapse(span).await;
+        while at > self.now() {
+            self.sleep(at.since(self.now()).min(MAX_TIMER)).await;
+        }
+    }
+
+    async fn sleep(&self, span: Duration) {
+        self.world.executor.elapse(span.as_millis() as i64).await;
     }
 }
 
