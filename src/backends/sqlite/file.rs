@@ -88,6 +88,18 @@ pub enum OpenError {
         /// The directory.
         dir: PathBuf,
     },
+    /// The database is the local copy of a log in object storage, and was expected to be the only
+    /// one.
+    #[error(
+        "{} has the local copy of a log in object storage, and a change of it alone would be in no \
+         record: start with `--log`, or with another directory; if the copy is damaged, move it away, \
+         and a start with `--log` restores it",
+        dir.display()
+    )]
+    CopyOfLog {
+        /// The directory.
+        dir: PathBuf,
+    },
     /// The file is damaged, or a database of another program.
     #[error(
         "{} {problem}; restore it from a backup (`tidegate backup` makes them), or move it away to \
@@ -145,6 +157,11 @@ pub fn forget_database(dir: &Path) -> Result<(), OpenError> {
     if size(dir).is_some_and(|bytes| bytes > 0) && !has_no_tables(dir) {
         return Err(OpenError::NotNew { dir: dir.to_owned() });
     }
+    unmark(dir)
+}
+
+/// Records that the database of `dir` may be lost, or is.
+pub(super) fn unmark(dir: &Path) -> Result<(), OpenError> {
     match std::fs::remove_file(marker(dir)) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(OpenError::Io { path: marker(dir), message: error.to_string() })
@@ -169,6 +186,53 @@ pub(super) fn expect_database(dir: &Path) -> Result<(), OpenError> {
         return Err(OpenError::Lost { dir: dir.to_owned(), is_empty: size.is_some() });
     }
     Ok(())
+}
+
+/// Refuses a directory whose database is the local copy of a log in object storage. A change of it
+/// alone would not be in the log, and the copy would then count as one that has followed the log.
+pub(super) fn refuse_copy_of_log(dir: &Path) -> Result<(), OpenError> {
+    if size(dir).unwrap_or(0) > 0 && is_copy_of_log(dir)? {
+        return Err(OpenError::CopyOfLog { dir: dir.to_owned() });
+    }
+    Ok(())
+}
+
+/// Whether the database of `dir`, which exists, is the local copy of a log in object storage.
+pub(super) fn is_copy_of_log(dir: &Path) -> Result<bool, OpenError> {
+    let file = database(dir);
+    let has_tail = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'log_tail')";
+    open_at_rest(&file)
+        .and_then(|db| db.query_row(has_tail, [], |row| row.get(0)))
+        .map_err(|error| fault(&file, &error))
+}
+
+/// Whether `dir` has had a database that was not a replica.
+#[cfg(feature = "bucket")]
+pub(super) fn is_marked(dir: &Path) -> bool {
+    marker(dir).exists()
+}
+
+/// Moves the database of `dir` and its log to names that no open uses. What an earlier call has
+/// moved is replaced.
+#[cfg(feature = "bucket")]
+pub(super) fn set_aside(dir: &Path) -> Result<PathBuf, OpenError> {
+    let _lock = DirLock::take(dir)?;
+    let (file, aside) = (database(dir), dir.join("damaged.db"));
+    for part in ["db-shm", "db-wal", "db"] {
+        let (from, to) = (file.with_extension(part), aside.with_extension(part));
+        let moved = match std::fs::rename(&from, &to) {
+            // Otherwise an older log would be taken for that of this database.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => std::fs::remove_file(&to),
+            moved => moved,
+        };
+        match moved {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(OpenError::Io { path: from, message: error.to_string() });
+            }
+            _ => {}
+        }
+    }
+    Ok(aside)
 }
 
 /// Records that `dir` has a database.
@@ -257,7 +321,8 @@ pub(super) fn protect(file: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// The connection that writes, if the log is whole.
+/// The connection that writes, if the log is whole. A database that is the only copy of its data
+/// must not go on without what was on the disk.
 pub(super) fn open_writer(file: &Path) -> Result<Connection, OpenError> {
     if has_damaged_log(file)? {
         return Err(OpenError::DamagedLog { log: log::path(file) });
@@ -274,6 +339,10 @@ pub(super) fn has_damaged_log(file: &Path) -> Result<bool, OpenError> {
 
 /// The connection that writes. It migrates the file to the newest format. SQLite leaves out what a
 /// damaged log has lost.
+///
+/// A replica needs no more. It does not wait for the disk (`synchronous=NORMAL`), so a crash of the
+/// machine may leave a gap in the log between frames that reached the disk. SQLite ends the log at
+/// the gap, which sets the replica back to an earlier position.
 pub(super) fn open_writer_without_lost(file: &Path) -> Result<Connection, OpenError> {
     let fault = |error| fault(file, &error);
     protect(file)?;
@@ -346,6 +415,27 @@ pub(super) fn open_reader(file: &Path) -> Result<Connection, rusqlite::Error> {
     db.pragma_update(None, "cache_size", -250)?;
     db.busy_timeout(std::time::Duration::from_secs(5))?;
     Ok(db)
+}
+
+/// A read-only connection that leaves no file behind. Without a log, no process uses the database,
+/// so it is opened as immutable.
+pub(super) fn open_at_rest(file: &Path) -> Result<Connection, rusqlite::Error> {
+    let at_rest = !file.with_extension("db-wal").exists();
+    let url = file
+        .canonicalize()
+        .ok()
+        .filter(|_| at_rest)
+        .and_then(|file| url::Url::from_file_path(file).ok());
+    match url {
+        Some(mut url) => {
+            url.set_query(Some("immutable=1"));
+            Connection::open_with_flags(
+                url.as_str(),
+                OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI,
+            )
+        }
+        None => open_reader(file),
+    }
 }
 
 /// Prepares every statement only once. Without the query planner stability guarantee (QPSG), SQLite

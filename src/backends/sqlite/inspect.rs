@@ -7,12 +7,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension};
+use rusqlite::{Connection, OptionalExtension};
 
 use super::{
     damage::{Damage, Verified},
     error::Failure,
-    file::{ANOTHER_PROCESS, OpenError, database, fault, format, has_damaged_log, open_reader},
+    file::{
+        ANOTHER_PROCESS, OpenError, database, fault, format, has_damaged_log, is_copy_of_log,
+        open_at_rest,
+    },
     row,
     verify::{objects, verify},
 };
@@ -29,27 +32,6 @@ pub struct Inspection {
     file: PathBuf,
     /// Whether the log lacks transactions that were on the disk.
     log_is_damaged: bool,
-}
-
-/// A read-only connection that leaves no file behind. Without a log, no process uses the database,
-/// so it is opened as immutable.
-fn open(file: &Path) -> Result<Connection, rusqlite::Error> {
-    let at_rest = !file.with_extension("db-wal").exists();
-    let url = file
-        .canonicalize()
-        .ok()
-        .filter(|_| at_rest)
-        .and_then(|file| url::Url::from_file_path(file).ok());
-    match url {
-        Some(mut url) => {
-            url.set_query(Some("immutable=1"));
-            Connection::open_with_flags(
-                url.as_str(),
-                OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI,
-            )
-        }
-        None => open_reader(file),
-    }
 }
 
 /// The process that holds the directory, as it has written it into the file `lock`.
@@ -85,8 +67,9 @@ impl Inspection {
         let file = database(dir);
         // A server that runs has taken what it reads from the log, and writes to it.
         let is_held = holder(dir).is_ok_and(|holder| holder.is_some());
-        let log_is_damaged = !is_held && has_damaged_log(&file)?;
-        let db = open(&file).map_err(|error| fault(&file, &error))?;
+        // That of a replica may have gaps, and what it lacks is in object storage.
+        let log_is_damaged = !is_held && has_damaged_log(&file)? && !is_copy_of_log(dir)?;
+        let db = open_at_rest(&file).map_err(|error| fault(&file, &error))?;
         format(&db, &file)?;
         Ok(Self { db, file, log_is_damaged })
     }

@@ -110,9 +110,10 @@ impl SqliteStore {
     ///
     /// # Errors
     ///
-    /// [`OpenError`] if another process holds the directory, if the file cannot be used, or if
-    /// there was one and is none now ([`forget_database`] allows that). Opening checks only the
-    /// header of the file: a call that reads a damaged page returns
+    /// [`OpenError`] if another process holds the directory, if the file cannot be used or is the
+    /// local copy of a log in object storage, or if there was one and is none now
+    /// ([`forget_database`] allows that). Opening checks only the header of the file: a call that
+    /// reads a damaged page returns
     /// [`StoreError::Corrupt`](tidegate_core::port::StoreError::Corrupt).
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
         Self::start(dir, None, None, Durability::Disk)
@@ -149,8 +150,15 @@ impl SqliteStore {
         let lock = file::DirLock::take(dir)?;
         file::expect_database(dir)?;
         let file = database(dir);
-        let db = file::open_writer(&file)?;
-        file::mark_database(dir)?;
+        let db = match durability {
+            Durability::Log => file::open_writer_without_lost(&file)?,
+            Durability::Disk | Durability::Process => {
+                file::refuse_copy_of_log(dir)?;
+                let db = file::open_writer(&file)?;
+                file::mark_database(dir)?;
+                db
+            }
+        };
         let fault = |Failure(error): Failure| OpenError::Damaged {
             file: file.clone(),
             problem: error.chain().to_string(),
@@ -207,8 +215,9 @@ impl SqliteStore {
 enum Durability {
     /// A crash of the machine: each write waits for the disk.
     Disk,
-    /// A crash of the process. After one of the machine, the file is as it was some writes before.
-    #[cfg(feature = "bucket")]
+    /// A crash of the process. After one of the machine, the file is as it was some writes before,
+    /// and a log in object storage has the rest. So the file may also be lost.
+    #[cfg_attr(not(feature = "bucket"), allow(dead_code, reason = "only a replica has a log"))]
     Log,
     /// Nothing: the data need not survive the process.
     Process,
@@ -218,7 +227,6 @@ impl Durability {
     fn synchronous(self) -> &'static str {
         match self {
             Self::Disk => "FULL",
-            #[cfg(feature = "bucket")]
             Self::Log => "NORMAL",
             Self::Process => "OFF",
         }

@@ -124,6 +124,7 @@ fn unusable(error: &OpenError) -> Finding {
         | OpenError::Older { .. }
         | OpenError::Lost { .. }
         | OpenError::NotNew { .. }
+        | OpenError::CopyOfLog { .. }
         | OpenError::DamagedLog { .. }
         | OpenError::Damaged { .. } => "as it says; leave the file as it is until then",
     };

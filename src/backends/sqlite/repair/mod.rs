@@ -52,11 +52,12 @@ pub struct Repaired {
 ///
 /// # Errors
 ///
-/// [`OpenError`] if the directory is in use, or the database cannot be opened, read or written.
-/// Then nothing was changed.
+/// [`OpenError`] if the directory is in use, if the database cannot be opened, read or written, or
+/// if it is the local copy of a log in object storage. Then nothing was changed.
 pub fn repair(dir: &Path, aside: &Path) -> Result<Repaired, OpenError> {
     let _lock = DirLock::take(dir)?;
     file::expect_database(dir)?;
+    file::refuse_copy_of_log(dir)?;
     let path = database(dir);
     let fault = |Failure(error): Failure| OpenError::Damaged {
         file: path.clone(),

@@ -72,8 +72,9 @@ pub struct SqliteReplica {
 }
 
 impl SqliteReplica {
-    /// The replica in `dir`, which is created if it does not exist. A database that is lost is no
-    /// reason to stop: the log has its content.
+    /// The replica in `dir`, which is created if it does not exist. A database that is lost or
+    /// cannot be used is no reason to stop, because the log has its content: a damaged one is moved
+    /// aside.
     ///
     /// # Errors
     ///
@@ -83,6 +84,19 @@ impl SqliteReplica {
             Ok(()) | Err(OpenError::NotNew { .. }) => {}
             Err(error) => return Err(error),
         }
+        match Self::open_database(dir) {
+            // A database that is the only copy of its data is left as it is.
+            Err(damaged @ OpenError::Damaged { .. }) if !file::is_marked(dir) => {
+                let aside = file::set_aside(dir)?;
+                let aside = aside.display();
+                tracing::error!(error = %damaged, %aside, "the log restores a damaged database");
+                Self::open_database(dir)
+            }
+            opened => opened,
+        }
+    }
+
+    fn open_database(dir: &Path) -> Result<Self, OpenError> {
         let mut store = SqliteStore::start(dir, None, None, Durability::Log)?;
         // This process holds the directory now, so no other one uses them.
         snapshot::remove_files(dir);
@@ -91,6 +105,7 @@ impl SqliteReplica {
             problem: error.chain().to_string(),
         })?;
         let tail = tail.ok_or_else(|| OpenError::NotNew { dir: dir.to_owned() })?;
+        file::unmark(dir)?;
         store.log = Some(LogConnection(OnceLock::new()));
         Ok(Self { store: Arc::new(store), tail: Arc::new(Mutex::new(tail)) })
     }
