@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
+use rusqlite::{CachedStatement, Connection, params};
 
 use super::error::Failure;
 use super::{
@@ -17,11 +17,12 @@ use super::{
 };
 use crate::unreadable::unreadable;
 use tidegate_core::{
-    job::{JobId, Revision},
+    job::{JobId, Lifecycle, QueueName, Revision},
     port::{
         StoreError, Write,
         job_store::{Committed, CurrentRecord, Expect, ItemKind, Key, UnreadableJob},
     },
+    queue::Ledger,
 };
 
 /// The row of a job before it changes.
@@ -32,6 +33,17 @@ pub(super) struct RowLocation {
     pub job_type: i64,
     pub state: i64,
     pub data_kind: i64,
+}
+
+/// The statement that finds the row of a job, with further columns.
+macro_rules! find_job {
+    ($more:literal) => {
+        concat!(
+            "SELECT n, queue, type, state, data_kind, revision",
+            $more,
+            " FROM jobs WHERE id = ?1"
+        )
+    };
 }
 
 /// The result of checking a step.
@@ -186,9 +198,7 @@ impl<'a> Group<'a> {
             },
             Write::SetLedger { queue, was, .. } => {
                 let version = match self.names.queue(queue) {
-                    Some(queue) => {
-                        self.version("SELECT version FROM heads WHERE queue = ?1", params![queue])?
-                    }
+                    Some(number) => self.ledger_version(queue, number)?,
                     None => None,
                 };
                 unless(was, version, CurrentRecord::Version)
@@ -227,11 +237,8 @@ impl<'a> Group<'a> {
 
     /// The row of a job, and its revision.
     fn row_of(&mut self, id: &JobId) -> Result<Option<(RowLocation, i64)>, Failure> {
-        let find = prepared(
-            &mut self.statements.find,
-            self.db,
-            "SELECT n, queue, type, state, data_kind, revision FROM jobs WHERE id = ?1",
-        )?;
+        let sql = if self.is_replica { find_job!(", life") } else { find_job!("") };
+        let find = prepared(&mut self.statements.find, self.db, sql)?;
         let mut rows = find.query([id.as_str()])?;
         let Some(row) = rows.next()? else {
             return Ok(None);
@@ -243,7 +250,14 @@ impl<'a> Group<'a> {
             state: row.get(3)?,
             data_kind: row.get(4)?,
         };
-        Ok(Some((location, row.get(5)?)))
+        let revision: i64 = row.get(5)?;
+        // If the lifecycle cannot be read, that is what was damaged, and the column is whole.
+        if self.is_replica
+            && let Ok(life) = row::decode::<Lifecycle>(row::blob(row, 6)?, id.as_str(), String::new)
+        {
+            same_version(life.revision.0, revision, || format!("job {id}"))?;
+        }
+        Ok(Some((location, revision)))
     }
 
     /// The current record of a job.
@@ -259,20 +273,42 @@ impl<'a> Group<'a> {
         })
     }
 
-    fn version(&self, sql: &str, params: impl rusqlite::Params) -> Result<Option<u64>, Failure> {
-        let version: Option<i64> =
-            self.db.prepare_cached(sql)?.query_row(params, |row| row.get(0)).optional()?;
-        Ok(version.map(|version| version as u64))
+    /// The version of the ledger of `queue`, which has the number `number`.
+    fn ledger_version(&self, queue: &QueueName, number: i64) -> Result<Option<u64>, Failure> {
+        let mut find =
+            self.db.prepare_cached("SELECT version, head FROM heads WHERE queue = ?1")?;
+        let mut rows = find.query([number])?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        let version: i64 = row.get(0)?;
+        if self.is_replica {
+            let what = || format!("the ledger of queue {queue}");
+            let ledger: Ledger = row::decode(row::blob(row, 1)?, queue.as_str(), what)?;
+            same_version(ledger.version, version, what)?;
+        }
+        Ok(Some(version as u64))
     }
 
     fn item_version(&mut self, kind: ItemKind, name: &str) -> Result<Option<u64>, Failure> {
         if let Some(version) = self.effects.versions.get(&kind).and_then(|items| items.get(name)) {
             return Ok(*version);
         }
-        let version = self.version(
-            "SELECT version FROM items WHERE kind = ?1 AND name = ?2",
-            params![kind.as_str(), name],
-        )?;
+        let mut find = self
+            .db
+            .prepare_cached("SELECT version, bytes FROM items WHERE kind = ?1 AND name = ?2")?;
+        let mut rows = find.query([kind.as_str(), name])?;
+        let version = match rows.next()? {
+            Some(row) => {
+                let version: i64 = row.get(0)?;
+                if self.is_replica {
+                    let owner = row::item_owner(kind.as_str(), name, version);
+                    row::checked(row::blob(row, 1)?, &owner, 0, || {
+                        format!("the {} {name}", kind.as_str())
+                    })?;
+                }
+                Some(version as u64)
+            }
+            None => None,
+        };
         self.effects.versions.entry(kind).or_default().insert(name.to_owned(), version);
         Ok(version)
     }
@@ -280,6 +316,18 @@ impl<'a> Group<'a> {
     fn key(&self, key: &Key) -> Result<Option<Result<JobId, UnreadableJob>>, Failure> {
         key_columns(key, self.names).map_or(Ok(None), |columns| find_key(self.db, columns))
     }
+}
+
+/// Checks that the column with the version of a record has that of the record.
+fn same_version(
+    version: u64,
+    column: i64,
+    what: impl FnOnce() -> String,
+) -> Result<(), StoreError> {
+    if version == column as u64 {
+        return Ok(());
+    }
+    Err(StoreError::corrupt_in(what(), "its row has another version"))
 }
 
 /// The current record if it is not the expected one.

@@ -125,9 +125,13 @@ mod tests {
         key::Slot,
         object::{Header, LogId, Object},
     };
-    use tidegate_core::port::{
-        Txn, Write,
-        job_store::{CurrentRecord, Expect, Key, Record, RecordKind},
+    use tidegate_core::{
+        job::Revision,
+        port::{
+            Txn, Write,
+            job_store::{CurrentRecord, Expect, ItemKind, Key, Record, RecordKind},
+        },
+        queue::Ledger,
     };
     use tidegate_engine::testkit::builders::{at, job, name};
 
@@ -177,6 +181,16 @@ mod tests {
         vec![Write::SwapRecord { record, was: Expect::Absent }]
     }
 
+    fn set_ledger(was: Expect<u64>, version: u64) -> Txn {
+        let ledger = Ledger { version, ..Ledger::default() };
+        vec![Write::SetLedger { queue: name("queue"), ledger, was }]
+    }
+
+    fn set_item(was: u64) -> Txn {
+        let (kind, name, bytes) = (ItemKind::Queue, "item".to_owned(), Some(b"{}".to_vec()));
+        vec![Write::SetItem { kind, name, was, version: was + 1, bytes }]
+    }
+
     #[test]
     fn a_record_and_the_position_are_applied_together() {
         let mut state = state();
@@ -203,12 +217,20 @@ mod tests {
     /// Damage of one machine must not decide what the others have decided otherwise.
     #[test]
     fn damage_that_would_decide_a_condition_stops_the_node() {
+        let remove = || vec![Write::RemoveJob { id: name("old"), was: Revision(0) }];
         for (txn, damage) in [
             (set_key(Some("old"), "new"), "UPDATE keys SET sum = sum + 1"),
             (swap(), "UPDATE records SET bytes = x'00'"),
+            (remove(), "UPDATE jobs SET revision = revision + 1"),
+            (set_ledger(Expect::Is(1), 2), "UPDATE heads SET version = version + 1"),
+            (set_ledger(Expect::Is(1), 2), "UPDATE heads SET head = x'00'"),
+            (set_item(1), "UPDATE items SET version = version + 1"),
+            (set_item(1), "UPDATE items SET bytes = x'00'"),
         ] {
             let mut state = state();
-            let old = vec![vec![Write::AddJob(job("old").build())], set_key(None, "old"), swap()];
+            let old = vec![Write::AddJob(job("old").build())];
+            let ledger = set_ledger(Expect::Absent, 1);
+            let old = vec![old, set_key(None, "old"), swap(), ledger, set_item(0)];
             apply(&mut state, old).unwrap();
             assert_eq!(state.db.execute(damage, []).unwrap(), 1);
             let before = tail(&state);

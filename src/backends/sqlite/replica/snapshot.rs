@@ -13,7 +13,7 @@ use flate2::{Compression, read::DeflateDecoder, write::DeflateEncoder};
 use rusqlite::Connection;
 
 use super::{
-    super::{error::Failure, file},
+    super::{damage::Damage, error::Failure, file, verify::verify},
     position,
 };
 use crate::bucket_log::{Frozen, NextPart, ReplicaError, SnapshotParts, Tail};
@@ -98,8 +98,13 @@ impl Database {
             crate::private::create_file(&self.copy.0).map_err(io)?;
             file::copy_pages(&source, &self.copy.0).map_err(Failure::from)?;
             drop(source);
-            if position::read(&self.copy.open()?)? != Some(*tail) {
+            let copy = Connection::open(&self.copy.0).map_err(Failure::from)?;
+            if position::read(&copy)? != Some(*tail) {
                 return Err(StoreError::corrupt("the copy of the database is not complete"));
+            }
+            // It will be the only durable copy.
+            if let Some(Damage { what, .. }) = verify(&copy)?.damage.into_iter().next() {
+                return Err(StoreError::corrupt_in("the database is damaged", what));
             }
         }
         let reader = match &mut self.reader {
