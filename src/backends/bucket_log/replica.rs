@@ -51,7 +51,8 @@ pub trait Replica: Send + Sync {
     /// The state as it is now, whatever is applied later.
     async fn freeze(&self) -> Result<Box<dyn Frozen>, ReplicaError>;
 
-    /// Replaces the state by a frozen one. If a part is missing, the state is what it was.
+    /// Replaces the state by a frozen one. If a part is missing, or the parts are not
+    /// [accepted](SnapshotParts::accepts), the state is what it was.
     async fn restore(&self, parts: &mut dyn SnapshotParts) -> Result<Restored, ReplicaError>;
 
     /// Replaces the state by that before the first record.
@@ -73,6 +74,10 @@ pub trait Frozen: Send {
 pub trait SnapshotParts: Send {
     /// The next part.
     async fn next(&mut self) -> NextPart;
+
+    /// Whether the state of the snapshot has this tail. If the parts have another one, the snapshot
+    /// counts as gone.
+    fn accepts(&mut self, tail: &Tail) -> bool;
 }
 
 /// A part of a snapshot.
@@ -91,6 +96,6 @@ pub enum NextPart {
 pub enum Restored {
     /// It was.
     Done,
-    /// A part was gone.
+    /// A part was gone, or the parts are not those of the snapshot.
     Gone,
 }

@@ -29,6 +29,8 @@ pub(super) struct Snapshot {
     pub epoch: Epoch,
     /// The nonce of the process that made it.
     pub nonce: u128,
+    /// The hash of the seal.
+    pub seal: Hash,
     /// The list of its parts.
     pub manifest: Manifest,
 }
@@ -77,7 +79,7 @@ impl<R: Replica> Node<R> {
             return Err(LogError::object(&key, NotNext::Misplaced));
         }
         let manifest = body::decode(&object.body).map_err(|error| LogError::object(&key, error))?;
-        Ok(Some(Snapshot { epoch, nonce: header.nonce, manifest }))
+        Ok(Some(Snapshot { epoch, nonce: header.nonce, seal: header.previous, manifest }))
     }
 
     /// Replaces the local state by `snapshot`. It returns the part that is gone, if one is: then the
@@ -93,13 +95,8 @@ impl<R: Replica> Node<R> {
         restored?;
         if parts.gone.is_some() {
             self.edge.pause(self.settings.poll_interval / 4).await;
-            return Ok(parts.gone);
         }
-        if self.replica.tail().next != Slot::first_of(snapshot.epoch.next()) {
-            let manifest = ObjectKey::Manifest(snapshot.epoch);
-            return Err(LogError::object(&manifest, "its parts are the state of another slot"));
-        }
-        Ok(None)
+        Ok(parts.gone)
     }
 
     /// Makes a snapshot of `base`, the state behind a seal, and removes what it replaces.
@@ -113,7 +110,7 @@ impl<R: Replica> Node<R> {
         }
         let previous = newest.map_or(0, Epoch::number);
         let manifest = Manifest { previous, ..Manifest::default() };
-        let mut snapshot = Snapshot { epoch, nonce: self.nonce, manifest };
+        let mut snapshot = Snapshot { epoch, nonce: self.nonce, seal: hash, manifest };
         while let Some(bytes) = base.next().await? {
             let key = snapshot.part(snapshot.manifest.parts.len());
             let hash = Hash::of(&bytes).0;
@@ -169,5 +166,15 @@ impl SnapshotParts for Download<'_> {
                 NextPart::Gone
             }
         }
+    }
+
+    fn accepts(&mut self, tail: &Tail) -> bool {
+        let Snapshot { epoch, seal, .. } = *self.snapshot;
+        let is_right = (tail.next, tail.hash) == (Slot::first_of(epoch.next()), seal);
+        if !is_right {
+            let problem = "its parts are the state of another slot";
+            self.problem = Some((ObjectKey::Manifest(epoch), problem));
+        }
+        is_right
     }
 }

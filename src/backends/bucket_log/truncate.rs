@@ -118,7 +118,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::bucket_log::body::Manifest;
+    use crate::bucket_log::{body::Manifest, object::Hash};
 
     fn epoch(number: u64) -> Epoch {
         Epoch::new(number).unwrap()
@@ -126,7 +126,7 @@ mod tests {
 
     fn snapshot(number: u64, previous: u64) -> Snapshot {
         let manifest = Manifest { previous, ..Manifest::default() };
-        Snapshot { epoch: epoch(number), nonce: 1, manifest }
+        Snapshot { epoch: epoch(number), nonce: 1, seal: Hash::NONE, manifest }
     }
 
     #[test]

@@ -370,13 +370,28 @@ pub(super) fn open_writer_without_lost(file: &Path) -> Result<Connection, OpenEr
          PRAGMA temp_store = MEMORY;",
     )
     .map_err(fault)?;
+    migrate(&db, found).map_err(fault)?;
+    Ok(db)
+}
+
+/// Migrates a database of the format `found` to the newest one.
+fn migrate(db: &Connection, found: i64) -> Result<(), rusqlite::Error> {
     for (version, sql) in (FIRST_FORMAT..).zip(MIGRATIONS).filter(|(version, _)| *version > found) {
         db.execute_batch(&format!(
             "BEGIN IMMEDIATE; {sql} PRAGMA application_id = {APPLICATION_ID}; \
              PRAGMA user_version = {version}; COMMIT;"
-        ))
-        .map_err(fault)?;
+        ))?;
     }
+    Ok(())
+}
+
+/// The copy `file` of a database that another release may have written, in the newest format.
+#[cfg(feature = "bucket")]
+pub(super) fn open_copy(file: &Path) -> Result<Connection, OpenError> {
+    let fault = |error| fault(file, &error);
+    let db = Connection::open(file).map_err(fault)?;
+    let found = format(&db, file)?;
+    migrate(&db, found).map_err(fault)?;
     Ok(db)
 }
 

@@ -211,7 +211,11 @@ impl Replica for KvReplica {
             }
         }
         let stored: Stored = body::decode(&whole).map_err(ReplicaError::new)?;
-        *self.state.lock() = stored.state();
+        let state = stored.state();
+        if !parts.accepts(&state.tail) {
+            return Ok(Restored::Gone);
+        }
+        *self.state.lock() = state;
         self.sync();
         Ok(Restored::Done)
     }

@@ -13,7 +13,7 @@ use super::{
         error::Failure, file::MIGRATIONS, names::Names, read_counts, step::Steps, writer::State,
     },
     position,
-    snapshot::Copy,
+    snapshot::Downloaded,
     wire,
 };
 use crate::bucket_log::{Durable, Tail, body, object::Kind};
@@ -52,9 +52,9 @@ impl State {
         Ok((answers, tail))
     }
 
-    /// Replaces the database by a copy of another one.
-    pub(super) fn replace_by_copy(&mut self, copy: &Copy) -> Result<Tail, Failure> {
-        self.replace(&copy.open()?)
+    /// Replaces the database by one that was downloaded.
+    pub(super) fn replace_by_copy(&mut self, copy: &Downloaded) -> Result<Tail, Failure> {
+        self.replace(&copy.db)
     }
 
     /// Replaces the database by that before the first record.

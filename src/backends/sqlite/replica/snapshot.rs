@@ -34,16 +34,6 @@ impl Copy {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         Self(file.with_file_name(format!("{COPY}{number}")))
     }
-
-    /// A connection to it, after SQLite has checked it.
-    pub(super) fn open(&self) -> Result<Connection, Failure> {
-        let db = Connection::open(&self.0)?;
-        let check: String = db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
-        if check != "ok" {
-            return Err(Failure::corrupt(format!("the copy of the database is damaged: {check}")));
-        }
-        Ok(db)
-    }
 }
 
 impl Drop for Copy {
@@ -142,25 +132,157 @@ impl Frozen for FrozenDatabase {
     }
 }
 
-/// A copy of the database in `parts`, next to the database `file`; none if a part is gone.
+/// A database that was downloaded.
+pub(super) struct Downloaded {
+    pub(super) db: Connection,
+    _copy: Copy,
+}
+
+/// The database in `parts`, in a copy next to the database `file`; none if a part is gone, or if the
+/// parts are not accepted. The disk and the processor work on a thread of their own.
 pub(super) async fn download(
     file: &Path,
     parts: &mut dyn SnapshotParts,
-) -> Result<Option<Copy>, ReplicaError> {
+) -> Result<Option<Downloaded>, ReplicaError> {
     let copy = Copy::next_to(file);
     let mut to = crate::private::open(&copy.0).map_err(ReplicaError::new)?;
     loop {
         match parts.next().await {
-            NextPart::Part(bytes) => {
-                let mut plain = Vec::new();
-                DeflateDecoder::new(&bytes[..])
-                    .take(PART_BYTES)
-                    .read_to_end(&mut plain)
-                    .and_then(|_| to.write_all(&plain))
-                    .map_err(ReplicaError::new)?;
+            NextPart::Part(part) => {
+                let written = move || write_part(&mut to, &part).map(|()| to);
+                to = blocking(written).await?.map_err(ReplicaError::new)?;
             }
-            NextPart::End => return Ok(Some(copy)),
+            NextPart::End => break,
             NextPart::Gone => return Ok(None),
         }
+    }
+    let opened = blocking(move || open(copy)).await?;
+    let (downloaded, tail) = opened.map_err(ReplicaError::new)?;
+    Ok(parts.accepts(&tail).then_some(downloaded))
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ReplicaError> {
+    tokio::task::spawn_blocking(work).await.map_err(ReplicaError::new)
+}
+
+fn write_part(to: &mut File, part: &[u8]) -> std::io::Result<()> {
+    let plain = &mut DeflateDecoder::new(part).take(PART_BYTES + 1);
+    if std::io::copy(plain, to)? > PART_BYTES {
+        return Err(std::io::Error::other("a part of the snapshot is too large"));
+    }
+    Ok(())
+}
+
+/// The database in `copy`, after SQLite has checked it, and its tail.
+fn open(copy: Copy) -> Result<(Downloaded, Tail), StoreError> {
+    let unusable = |error| StoreError::corrupt_in("the snapshot cannot be used", error);
+    let db = file::open_copy(&copy.0).map_err(unusable)?;
+    let check = db.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0));
+    let check = check.map_err(Failure::from)?;
+    if check != "ok" {
+        return Err(StoreError::corrupt_in("the copy of the database is damaged", check));
+    }
+    let tail = position::read(&db)?;
+    let tail = tail.ok_or_else(|| StoreError::corrupt("the snapshot has no position in a log"))?;
+    Ok((Downloaded { db, _copy: copy }, tail))
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+    use tidegate_core::error_chain::ErrorChain;
+
+    use super::*;
+    use crate::{
+        bucket_log::{Replica as _, Restored},
+        sqlite::SqliteReplica,
+    };
+
+    /// The parts of a snapshot, last first.
+    struct Parts(Vec<Bytes>, bool);
+
+    #[async_trait]
+    impl SnapshotParts for Parts {
+        async fn next(&mut self) -> NextPart {
+            self.0.pop().map_or(NextPart::End, NextPart::Part)
+        }
+
+        fn accepts(&mut self, _: &Tail) -> bool {
+            self.1
+        }
+    }
+
+    /// The parts of the database of `replica`, last first.
+    async fn parts(replica: &SqliteReplica) -> Result<Vec<Bytes>, ReplicaError> {
+        let (mut frozen, mut parts) = (replica.freeze().await?, Vec::new());
+        while let Some(part) = frozen.next().await? {
+            parts.insert(0, part);
+        }
+        Ok(parts)
+    }
+
+    fn replica() -> (TempDir, SqliteReplica) {
+        let dir = TempDir::new().unwrap();
+        let replica = SqliteReplica::open(dir.path()).unwrap();
+        (dir, replica)
+    }
+
+    fn execute(replica: &SqliteReplica, sql: &str) {
+        Connection::open(replica.store().file()).unwrap().execute_batch(sql).unwrap();
+    }
+
+    fn shown(error: &ReplicaError) -> String {
+        ErrorChain(error).to_string()
+    }
+
+    fn queues(replica: &SqliteReplica) -> i64 {
+        let db = Connection::open(replica.store().file()).unwrap();
+        db.query_row("SELECT count(*) FROM queue_names", [], |row| row.get(0)).unwrap()
+    }
+
+    const QUEUE: &str = "INSERT INTO queue_names (name) VALUES ('mail')";
+
+    #[tokio::test]
+    async fn a_damaged_database_makes_no_snapshot() {
+        let (_dir, replica) = replica();
+        parts(&replica).await.unwrap();
+        let damage =
+            "INSERT INTO items (kind, name, version, bytes) VALUES ('queue', 'mail', 1, x'00')";
+        execute(&replica, damage);
+        let error = shown(&parts(&replica).await.unwrap_err());
+        assert!(error.contains("the queue mail"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_state_of_another_tail_does_not_replace_the_database() {
+        let ((_dir, source), (_other, target)) = (replica(), replica());
+        execute(&source, QUEUE);
+        let all = parts(&source).await.unwrap();
+        let refused = target.restore(&mut Parts(all.clone(), false)).await.unwrap();
+        assert_eq!((refused, queues(&target)), (Restored::Gone, 0));
+        let restored = target.restore(&mut Parts(all, true)).await.unwrap();
+        assert_eq!((restored, queues(&target)), (Restored::Done, 1));
+    }
+
+    #[tokio::test]
+    async fn a_snapshot_of_a_later_release_is_refused() {
+        let ((_dir, source), (_other, target)) = (replica(), replica());
+        execute(&source, &format!("{QUEUE}; PRAGMA user_version = 99"));
+        let all = parts(&source).await.unwrap();
+        let error = shown(&target.restore(&mut Parts(all, true)).await.unwrap_err());
+        assert!(error.contains("format 99"), "{error}");
+        assert_eq!(queues(&target), 0);
+    }
+
+    #[tokio::test]
+    async fn a_part_that_is_too_large_is_refused() {
+        let (_dir, target) = replica();
+        let mut part = DeflateEncoder::new(Vec::new(), Compression::fast());
+        part.write_all(&vec![0; PART_BYTES as usize + 1]).unwrap();
+        let part = part.finish().unwrap().into();
+        let error = shown(&target.restore(&mut Parts(vec![part], true)).await.unwrap_err());
+        assert!(error.contains("too large"), "{error}");
     }
 }
