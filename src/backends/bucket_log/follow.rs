@@ -18,8 +18,8 @@ use super::{
 
 /// Most slots that are read at once by a node that is behind.
 const MAX_READ_AHEAD: u64 = 32;
-/// Bytes of records read at once above which fewer are read next. Records are decompressed and
-/// applied together, so their sum bounds the memory of a node that is behind.
+/// Bytes of objects read at once, compressed, above which fewer are read next. They are applied
+/// together, and a replica decodes one of them at a time.
 const MAX_READ_AHEAD_BYTES: usize = 16 << 20;
 /// How often in a row the local state may be discarded. More often means that the bucket itself is
 /// wrong: a race with a truncation discards it once or twice.

@@ -86,6 +86,12 @@ impl Names {
         Ok((Self { queues, types }, bad))
     }
 
+    /// How many there are.
+    #[cfg(feature = "bucket")]
+    pub(super) fn len(&self) -> usize {
+        self.queues.names.len() + self.types.names.len()
+    }
+
     /// The number of a queue, if it has one.
     pub(super) fn queue(&self, name: &QueueName) -> Option<i64> {
         self.queues.numbers.get(name).copied()

@@ -1,7 +1,7 @@
 //! Applies records: the same transactions in the same order give the same database, on every
 //! machine and in groups of every size.
 
-use std::sync::atomic::Ordering;
+use std::sync::{Arc, atomic::Ordering};
 
 use rusqlite::{
     Connection,
@@ -29,20 +29,20 @@ impl State {
         &mut self,
         objects: &[Durable],
     ) -> Result<(Vec<Vec<Committed>>, Option<Tail>), Failure> {
-        let mut groups = Vec::with_capacity(objects.len());
-        for object in objects {
-            groups.push(steps(object)?);
-        }
         let tail = objects.last().map(|last| Tail::after(last.object()));
         let answers = self.transaction(|group| {
             group.is_replica = true;
+            if let Some(first) = objects.first() {
+                must_follow(first, position::read(group.db)?)?;
+            }
             let mut answers = Vec::with_capacity(objects.len());
-            for (object, steps) in objects.iter().zip(&groups) {
+            for object in objects {
                 let header = &object.object().header;
                 if header.kind == Kind::Seal {
                     position::seal(group.db, header.slot)?;
                 }
-                answers.push(group.execute_all(steps)?);
+                // One at a time is decoded, because each may be large.
+                answers.push(group.execute_all(&steps(object)?)?);
             }
             if let Some(tail) = &tail {
                 position::write(group.db, tail)?;
@@ -75,23 +75,55 @@ impl State {
     fn replace(&mut self, source: &Connection) -> Result<Tail, Failure> {
         let tail = position::read(source)?
             .ok_or_else(|| Failure::corrupt("the snapshot has no position in the log".into()))?;
+        let names = Names::read(source)?;
+        // A reader may have the names of one database and the rows of the other. Names keep their
+        // numbers along a log, so the longer list is right for both.
+        if names.len() > self.names.len() {
+            self.publish_names(&names);
+        }
+        match self.copy_pages(source) {
+            Ok(()) => self.names = names,
+            Err(failure) => {
+                self.publish_names(&self.names);
+                return Err(failure);
+            }
+        }
+        self.publish_names(&self.names);
+        *self.shared.counts.lock() = read_counts(&self.db)?;
+        self.shared.items.fetch_add(1, Ordering::Release);
+        Ok(tail)
+    }
+
+    fn publish_names(&self, names: &Names) {
+        *self.shared.names.write() = Arc::new(names.clone());
+    }
+
+    fn copy_pages(&mut self, source: &Connection) -> Result<(), Failure> {
         self.db.flush_prepared_statement_cache();
         let copy = Backup::new(source, &mut self.db)?;
         loop {
             match copy.step(PAGES_AT_ONCE)? {
-                StepResult::Done => break,
+                StepResult::Done => return Ok(()),
                 StepResult::More => {}
                 // The database is what it was, so its tail must be too.
                 _ => return Err(Failure(StoreError::unavailable("the database is locked"))),
             }
         }
-        drop(copy);
-        self.names = Names::read(&self.db)?;
-        *self.shared.counts.lock() = read_counts(&self.db)?;
-        *self.shared.names.write() = std::sync::Arc::new(self.names.clone());
-        self.shared.items.fetch_add(1, Ordering::Release);
-        Ok(tail)
     }
+}
+
+/// Checks that `object` is the next one behind `tail`. It may not be: a run that was dropped may
+/// have left an object that the writer applies later, and the next run has begun before it.
+fn must_follow(object: &Durable, tail: Option<Tail>) -> Result<(), Failure> {
+    let header = &object.object().header;
+    let follows = tail.map(|tail| (tail.next, tail.hash)) == Some((header.slot, header.previous));
+    if follows {
+        return Ok(());
+    }
+    let slot = header.slot;
+    Err(Failure(StoreError::unavailable(format!(
+        "the object {slot} of the log is not the next one of the database"
+    ))))
 }
 
 /// The transactions of an object.
@@ -112,8 +144,6 @@ fn steps(object: &Durable) -> Result<Steps, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use bytes::Bytes;
     use parking_lot::{Mutex, RwLock};
 
@@ -143,23 +173,36 @@ mod tests {
             db.execute_batch(migration).unwrap();
         }
         db.execute_batch(position::TABLES).unwrap();
+        // Behind a start record.
+        position::write(&db, &Tail { next: Slot::FIRST.next(), ..Tail::START }).unwrap();
         let names = RwLock::new(Arc::new(Names::default()));
         let shared = Shared { names, counts: Mutex::default(), items: 0.into() };
         State { db, names: Names::default(), shared: Arc::new(shared) }
     }
 
-    /// The tail of `state`, behind a start record.
     fn tail(state: &State) -> Tail {
-        let tail = position::read(&state.db).unwrap().unwrap();
-        if tail == Tail::START { Tail { next: Slot::FIRST.next(), ..tail } } else { tail }
+        position::read(&state.db).unwrap().unwrap()
     }
 
     /// The next object of the log of `state`.
     fn object(state: &State, kind: Kind, commands: &[Bytes]) -> Durable {
-        let tail = tail(state);
+        next(tail(state), kind, commands)
+    }
+
+    /// The object behind `tail`.
+    fn next(tail: Tail, kind: Kind, commands: &[Bytes]) -> Durable {
         let Tail { next: slot, hash: previous, time } = tail;
         let header = Header { kind, log: LOG, slot, nonce: 1, time, previous };
         tail.read(LOG, Object::new(header, &body::pack(commands)).bytes().clone()).unwrap()
+    }
+
+    /// The command that adds a job.
+    fn add(id: &str) -> Bytes {
+        wire::encode(vec![Write::AddJob(job(id).build())]).unwrap()
+    }
+
+    fn jobs(state: &State) -> i64 {
+        state.db.query_row("SELECT count(*) FROM jobs", [], |row| row.get(0)).unwrap()
     }
 
     /// Applies a record of these transactions.
@@ -238,9 +281,7 @@ mod tests {
             let Failure(error) = apply(&mut state, vec![added, txn]).unwrap_err();
             assert!(matches!(error, StoreError::Corrupt(_)), "{damage}: {error}");
             assert_eq!(tail(&state), before, "nothing of the record is applied");
-            let jobs: i64 =
-                state.db.query_row("SELECT count(*) FROM jobs", [], |row| row.get(0)).unwrap();
-            assert_eq!(jobs, 1);
+            assert_eq!(jobs(&state), 1);
         }
     }
 
@@ -248,9 +289,24 @@ mod tests {
     fn a_command_of_a_later_release_stops_the_node() {
         let mut state = state();
         let unknown = rmp_serde::to_vec(&[("a_later_write", 1)]).unwrap();
-        let record = object(&state, Kind::Record, &[unknown.into()]);
+        let first = object(&state, Kind::Record, &[add("a")]);
+        let before = tail(&state);
+        let later = next(Tail::after(first.object()), Kind::Record, &[unknown.into()]);
+        let Failure(error) = state.apply(&[first, later]).unwrap_err();
+        assert!(error.chain().to_string().contains("the record 1.2 of the log"), "{error}");
+        assert_eq!(tail(&state), before);
+        assert_eq!((jobs(&state), state.names.len()), (0, 0), "nothing is applied");
+    }
+
+    /// A run that was dropped may leave a record to the writer, and the next run reads the same one.
+    #[test]
+    fn a_record_is_applied_once() {
+        let mut state = state();
+        let record = object(&state, Kind::Record, &[add("a")]);
+        state.apply(std::slice::from_ref(&record)).unwrap();
+        let behind = tail(&state);
         let Failure(error) = state.apply(&[record]).unwrap_err();
-        assert!(error.chain().to_string().contains("the record 1.1 of the log"), "{error}");
-        assert_eq!(position::read(&state.db).unwrap(), Some(Tail::START));
+        assert!(error.chain().to_string().contains("not the next one"), "{error}");
+        assert_eq!((tail(&state), jobs(&state)), (behind, 1));
     }
 }
