@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use super::{
     body::{MAX_GROUP_BYTES, plain_bytes},
@@ -24,6 +24,9 @@ const FULL_GROUP_BYTES: usize = 8 << 20;
 /// Most requests that wait in the channel, and as many at the leader; further callers wait to send
 /// theirs.
 pub(super) const MAX_WAITING_REQUESTS: usize = 4096;
+/// Most bytes of the commands that wait, in the channel and at the leader. It has room for the
+/// largest request.
+const MAX_WAITING_BYTES: usize = 4 * MAX_GROUP_BYTES;
 
 /// Why commands were not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -43,11 +46,24 @@ pub enum LogRefusal {
 pub(super) struct LogRequest<A> {
     pub commands: Vec<Bytes>,
     pub reply: Reply<A>,
+    /// Its share of [`MAX_WAITING_BYTES`], until it is in a record.
+    _room: Option<OwnedSemaphorePermit>,
 }
 
-pub(super) type Reply<A> = oneshot::Sender<Result<Vec<A>, LogRefusal>>;
+type Answers<A> = Result<Vec<A>, LogRefusal>;
+pub(super) type Reply<A> = oneshot::Sender<Answers<A>>;
 
 impl<A> LogRequest<A> {
+    /// A request of no caller, for a record that proves the leadership.
+    pub(super) fn empty() -> Self {
+        Self { commands: Vec::new(), reply: oneshot::channel().0, _room: None }
+    }
+
+    /// Whether its caller has stopped waiting, so that it need not be executed.
+    fn is_abandoned(&self) -> bool {
+        self.reply.is_closed() && !self.commands.is_empty()
+    }
+
     fn bytes(&self) -> usize {
         plain_bytes(&self.commands)
     }
@@ -59,10 +75,14 @@ impl<A> LogRequest<A> {
 }
 
 /// Removes the requests of the next record from `waiting`: the first one, and those behind it until
-/// the record is full.
+/// the record is full. Abandoned ones are dropped.
 pub(super) fn take_group<A>(waiting: &mut VecDeque<LogRequest<A>>) -> Vec<LogRequest<A>> {
     let (mut commands, mut bytes, mut group) = (0, 0, Vec::new());
     while let Some(next) = waiting.front() {
+        if next.is_abandoned() {
+            waiting.pop_front();
+            continue;
+        }
         commands += next.commands.len();
         bytes += next.bytes();
         let is_over = commands > MAX_GROUP_COMMANDS || bytes > FULL_GROUP_BYTES;
@@ -91,6 +111,8 @@ impl Leadership {
 /// Passes commands to a node.
 pub struct Handle<A> {
     requests: mpsc::Sender<LogRequest<A>>,
+    /// The bytes of commands that may still wait.
+    room: Arc<Semaphore>,
     leadership: Arc<Leadership>,
     edge: Edge,
 }
@@ -99,6 +121,7 @@ impl<A> Clone for Handle<A> {
     fn clone(&self) -> Self {
         Self {
             requests: self.requests.clone(),
+            room: Arc::clone(&self.room),
             leadership: Arc::clone(&self.leadership),
             edge: self.edge.clone(),
         }
@@ -112,7 +135,8 @@ impl<A> Handle<A> {
         leadership: Arc<Leadership>,
     ) -> (Self, mpsc::Receiver<LogRequest<A>>) {
         let (requests, arrivals) = mpsc::channel(MAX_WAITING_REQUESTS);
-        (Self { requests, leadership, edge }, arrivals)
+        let room = Arc::new(Semaphore::new(MAX_WAITING_BYTES));
+        (Self { requests, room, leadership, edge }, arrivals)
     }
 
     /// The epoch that the node leads, as far as it knows; none on a standby.
@@ -126,14 +150,17 @@ impl<A> Handle<A> {
     ///
     /// [`LogRefusal`].
     pub async fn submit(&self, commands: Vec<Bytes>) -> Result<Vec<A>, LogRefusal> {
-        if plain_bytes(&commands) > MAX_GROUP_BYTES {
+        let bytes = plain_bytes(&commands);
+        if bytes > MAX_GROUP_BYTES {
             return Err(LogRefusal::TooLarge);
         }
         if self.epoch().is_none() {
             return Err(LogRefusal::NotLeader);
         }
+        // The semaphore is never closed.
+        let room = Arc::clone(&self.room).acquire_many_owned(bytes as u32).await.ok();
         let (reply, answer) = oneshot::channel();
-        let sent = self.requests.send(LogRequest { commands, reply }).await;
+        let sent = self.requests.send(LogRequest { commands, reply, _room: room }).await;
         sent.map_err(|_| LogRefusal::NotLeader)?;
         // A node that stops drops the replies of records whose PUTs are under way.
         answer.await.unwrap_or(Err(LogRefusal::OutcomeUnknown))
@@ -158,19 +185,63 @@ impl<A> Handle<A> {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::{StreamExt as _, poll, stream::FuturesUnordered};
+    use object_store::memory::InMemory;
+
     use super::*;
+    use crate::{
+        bucket_log::StoreBucket,
+        system::{SystemClock, SystemEntropy},
+    };
+
+    fn request(lengths: &[usize]) -> (LogRequest<()>, oneshot::Receiver<Answers<()>>) {
+        let commands = lengths.iter().map(|length| Bytes::from(vec![0; *length])).collect();
+        let (reply, answer) = oneshot::channel();
+        (LogRequest { commands, reply, _room: None }, answer)
+    }
 
     fn groups(requests: &[&[usize]]) -> Vec<usize> {
-        let request = |lengths: &&[usize]| LogRequest {
-            commands: lengths.iter().map(|length| Bytes::from(vec![0; *length])).collect(),
-            reply: oneshot::channel::<Result<Vec<()>, LogRefusal>>().0,
-        };
-        let mut waiting: VecDeque<_> = requests.iter().map(request).collect();
+        let (mut waiting, _answers): (VecDeque<_>, Vec<_>) =
+            requests.iter().map(|lengths| request(lengths)).unzip();
         let mut groups = Vec::new();
         while !waiting.is_empty() {
             groups.push(take_group(&mut waiting).len());
         }
         groups
+    }
+
+    #[test]
+    fn a_request_whose_caller_has_left_is_not_executed() {
+        let (mut waiting, mut answers): (VecDeque<_>, Vec<_>) =
+            [&[1][..], &[2], &[3], &[]].into_iter().map(request).unzip();
+        answers.drain(..2);
+        waiting.push_back(LogRequest::empty());
+        let left: Vec<usize> =
+            take_group(&mut waiting).iter().flat_map(|one| &one.commands).map(Bytes::len).collect();
+        assert_eq!(left, [3]);
+        assert!(waiting.is_empty());
+    }
+
+    #[tokio::test]
+    async fn the_bytes_of_waiting_requests_are_bounded() {
+        let leadership = Arc::<Leadership>::default();
+        leadership.set(Some(Epoch::FIRST));
+        let edge = Edge {
+            bucket: Arc::new(StoreBucket::new(Arc::new(InMemory::new()), "prefix".into())),
+            clock: Arc::new(SystemClock),
+            entropy: Arc::new(SystemEntropy),
+        };
+        let (handle, mut arrivals) = Handle::<()>::new(edge, leadership);
+        let largest = Bytes::from(vec![0; MAX_GROUP_BYTES - 4]);
+        let mut submits: FuturesUnordered<_> =
+            (0..5).map(|_| handle.submit(vec![largest.clone()])).collect();
+        assert!(poll!(submits.next()).is_pending());
+        let mut arrived: Vec<_> = std::iter::from_fn(|| arrivals.try_recv().ok()).collect();
+        assert_eq!(arrived.len(), 4);
+        arrived.pop();
+        assert!(poll!(submits.next()).is_ready(), "the node has dropped one");
+        assert!(poll!(submits.next()).is_pending());
+        assert!(arrivals.try_recv().is_ok(), "there is room for the last one");
     }
 
     #[test]
