@@ -115,18 +115,16 @@ impl<R: Replica> Node<R> {
         Self { planted: Planted::new(bug), ..self }
     }
 
-    /// Follows and leads until the node must stop.
+    /// Follows and leads until the node must stop, or the call is dropped. After that the node
+    /// serves no more requests.
     ///
     /// # Errors
     ///
     /// [`LogError`]: the node is at a position of the log that it cannot pass.
     pub async fn run(&self) -> Result<Infallible, LogError> {
-        let mut requests = self.requests.lock().await;
-        let ran = self.alternate(&mut requests).await;
-        self.leadership.set(None);
-        requests.close();
-        refuse_waiting(&mut requests);
-        ran
+        let requests = self.requests.lock().await;
+        let mut running = Running { leadership: &self.leadership, requests };
+        self.alternate(&mut running.requests).await
     }
 
     async fn alternate(
@@ -160,6 +158,20 @@ impl<R: Replica> Node<R> {
         let time = self.edge.clock.now().max(tail.time);
         let Tail { next: slot, hash: previous, .. } = tail;
         Object::new(Header { kind, log: self.log, slot, nonce: self.nonce, time, previous }, body)
+    }
+}
+
+/// A run, which serves no request once it has ended, or was dropped.
+struct Running<'n, A> {
+    leadership: &'n Leadership,
+    requests: tokio::sync::MutexGuard<'n, mpsc::Receiver<LogRequest<A>>>,
+}
+
+impl<A> Drop for Running<'_, A> {
+    fn drop(&mut self) {
+        self.leadership.set(None);
+        self.requests.close();
+        refuse_waiting(&mut self.requests);
     }
 }
 
