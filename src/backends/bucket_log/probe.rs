@@ -1,7 +1,9 @@
 //! Whether a store can have a log: it must create an object once, even if several callers try.
 //!
 //! Some stores and emulators accept the condition of a PUT and ignore it. A log in them would lose
-//! what it acknowledged, so every start checks.
+//! what it acknowledged. So a server calls [`probe`] at every start, before it opens a node. That
+//! also ends a start without credentials, rights or a bucket, where a node repeats its requests until
+//! the store answers.
 
 use bytes::Bytes;
 use futures_util::future::join_all;
