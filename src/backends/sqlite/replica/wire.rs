@@ -80,6 +80,10 @@ pub(super) fn decode(command: &[u8]) -> Result<Txn, BadCommand> {
 fn to_wire(write: Write) -> Result<WireWrite, BadCommand> {
     Ok(match write {
         Write::AddJob(job) => WireWrite::AddJob(job.into()),
+        // A change of the lifecycle alone leaves the data as it is, so it is not repeated.
+        Write::SetJob { job, was, all: false } => {
+            WireWrite::SetJob(Job { data: Body::Separate(0), ..job }.into(), was, false)
+        }
         Write::SetJob { job, was, all } => WireWrite::SetJob(job.into(), was, all),
         Write::RemoveJob { id, was } => WireWrite::RemoveJob(id, was),
         Write::SetKey { key, job, was } => WireWrite::SetKey(key.into(), job, option(was)),
@@ -213,5 +217,25 @@ impl TryFrom<WireRecord> for Record {
 
     fn try_from(WireRecord(kind, name, until, bytes): WireRecord) -> Result<Self, BadCommand> {
         Ok(Self { kind: record_kind(&kind)?, name, until, bytes: bytes.into() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_engine::testkit::builders::job;
+
+    #[test]
+    fn a_change_of_a_lifecycle_is_without_the_data_of_the_job() {
+        let job = job("a").data(Encoding::Json, vec![b'1'; 1000]).build();
+        let set = |all| vec![Write::SetJob { job: job.clone(), was: Revision(1), all }];
+        let [whole, life] = [true, false].map(|all| encode(set(all)).unwrap());
+        assert_eq!(format!("{:?}", decode(&whole).unwrap()), format!("{:?}", set(true)));
+        assert!(life.len() + 1000 <= whole.len(), "{} of {}", life.len(), whole.len());
+        let [Write::SetJob { job: decoded, was, all: false }] = &decode(&life).unwrap()[..] else {
+            panic!("it is the same write");
+        };
+        assert_eq!((&decoded.id, &decoded.life, *was), (&job.id, &job.life, Revision(1)));
+        assert_eq!(decoded.spec, job.spec);
     }
 }
