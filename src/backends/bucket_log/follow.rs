@@ -24,9 +24,9 @@ const MAX_READ_AHEAD_BYTES: usize = 16 << 20;
 /// How often in a row the local state may be discarded. More often means that the bucket itself is
 /// wrong: a race with a truncation discards it once or twice.
 const MAX_DISCARDS: u32 = 10;
-/// How often in a row an object may be missing that must exist: a record, or a part of a snapshot. A
+/// How often in a row an object may be missing that must exist: a record, a manifest or a part. A
 /// race with a truncation hides the snapshot that has taken its place once.
-const MAX_MISSES: u32 = 3;
+pub(super) const MAX_MISSES: u32 = 3;
 
 /// Where following the log ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,10 +8,9 @@
 //!
 //! Nothing is evaluated before it is durable, so an answer never has to be taken back.
 
-use std::{collections::VecDeque, future::poll_fn, pin::Pin, task::Poll};
+use std::{collections::VecDeque, future::poll_fn, pin::Pin, task::Poll, time::Duration};
 
 use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
-use tidegate_core::time::Timestamp;
 use tokio::sync::mpsc;
 
 use super::{
@@ -20,13 +19,17 @@ use super::{
     error::LogError,
     flight::Flight,
     handle::{LogRefusal, LogRequest, MAX_WAITING_REQUESTS, Reply, take_group},
-    key::Epoch,
+    key::{Epoch, ObjectKey},
     lead::Leading,
     node::Node,
     object::Kind,
     planted::PlantedBug,
     replica::Replica,
+    snapshot::Snapshot,
 };
+
+/// How often a leader looks for the claim of another process.
+const CLAIM_LOOK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The caller of some commands of a record.
 struct Waiter<A> {
@@ -44,8 +47,12 @@ enum Happened<A> {
     Decided(u64, Created),
     /// The next PUT may start.
     MayStart,
-    /// A snapshot was made, or not.
-    Made(Result<(), LogError>),
+    /// A snapshot was made, or there was one already, or it failed.
+    Made(Result<Option<Snapshot>, LogError>),
+    /// What a snapshot replaces was removed, or not.
+    Truncated(Result<(), LogError>),
+    /// Whether another process has claimed the next epoch.
+    Looked(bool),
 }
 
 /// What a leader has under way.
@@ -53,9 +60,13 @@ struct Work<'n, A> {
     waiting: VecDeque<LogRequest<A>>,
     flight: Flight<Vec<Waiter<A>>>,
     puts: FuturesUnordered<BoxFuture<'n, (u64, Created)>>,
-    snapshots: FuturesUnordered<BoxFuture<'n, Result<(), LogError>>>,
-    /// When the next PUT may start.
-    next_at: Timestamp,
+    /// At most one snapshot.
+    snapshots: FuturesUnordered<BoxFuture<'n, Result<Option<Snapshot>, LogError>>>,
+    /// At most one truncation.
+    truncations: FuturesUnordered<BoxFuture<'n, Result<(), LogError>>>,
+    /// The next look for a foreign claim.
+    look: BoxFuture<'n, bool>,
+    /// Ends when the next PUT may start; none if it may start now.
     timer: Option<BoxFuture<'n, ()>>,
     /// The bytes of records in this epoch.
     bytes: u64,
@@ -70,6 +81,12 @@ impl<A> Work<'_, A> {
             }
             if let Poll::Ready(Some(made)) = self.snapshots.poll_next_unpin(context) {
                 return Poll::Ready(Happened::Made(made));
+            }
+            if let Poll::Ready(Some(ended)) = self.truncations.poll_next_unpin(context) {
+                return Poll::Ready(Happened::Truncated(ended));
+            }
+            if let Poll::Ready(is_claimed) = self.look.as_mut().poll(context) {
+                return Poll::Ready(Happened::Looked(is_claimed));
             }
             if let Some(timer) = &mut self.timer
                 && Pin::new(timer).poll(context).is_ready()
@@ -100,7 +117,8 @@ impl<R: Replica> Node<R> {
             flight: Flight::behind(self.replica.tail()),
             puts: FuturesUnordered::new(),
             snapshots: FuturesUnordered::new(),
-            next_at: self.edge.clock.now(),
+            truncations: FuturesUnordered::new(),
+            look: Box::pin(self.look_for_claim()),
             timer: None,
             bytes: 0,
             is_closed: false,
@@ -124,7 +142,7 @@ impl<R: Replica> Node<R> {
             }
             match work.next(requests).await {
                 Happened::Arrived(request) => work.waiting.push_back(request),
-                Happened::MayStart | Happened::Made(Ok(())) => {}
+                Happened::MayStart | Happened::Made(Ok(None)) | Happened::Truncated(Ok(())) => {}
                 Happened::Closed => work.is_closed = true,
                 Happened::Decided(seq, created) => {
                     work.flight.decide(seq, &created);
@@ -133,10 +151,37 @@ impl<R: Replica> Node<R> {
                         return self.fenced(work).await;
                     }
                 }
+                Happened::Made(Ok(Some(snapshot))) => {
+                    // A later truncation removes what this one would have.
+                    if work.truncations.is_empty() {
+                        work.truncations.push(Box::pin(self.truncate(snapshot)));
+                    }
+                }
                 Happened::Made(Err(error)) => {
                     tracing::error!(%error, "a snapshot of the log could not be made");
                 }
+                Happened::Truncated(Err(error)) => {
+                    tracing::error!(%error, "what a snapshot replaces could not be removed");
+                }
+                Happened::Looked(is_claimed) => {
+                    work.look = Box::pin(self.look_for_claim());
+                    if is_claimed && work.flight.is_empty() && work.waiting.is_empty() {
+                        // Its record finds out whether that process has sealed this epoch.
+                        work.waiting.push_back(LogRequest::empty());
+                    }
+                }
             }
+        }
+    }
+
+    /// Whether another process has claimed the next epoch, after a while. A leader without requests
+    /// would not find out otherwise that another node has sealed its epoch.
+    async fn look_for_claim(&self) -> bool {
+        self.edge.pause(CLAIM_LOOK_INTERVAL).await;
+        let next = self.leadership.epoch().map(|epoch| ObjectKey::Claim(epoch.next()));
+        match next {
+            Some(next) => self.edge.read(&next).await.is_some(),
+            None => false,
         }
     }
 
@@ -154,25 +199,26 @@ impl<R: Replica> Node<R> {
 
     /// Starts the PUTs that may start now.
     fn start_puts<'n>(&'n self, work: &mut Work<'n, R::Answer>) {
-        while !work.waiting.is_empty() && work.flight.len() < self.settings.max_puts {
-            let now = self.edge.clock.now();
-            // A clock that went back must not stop the log.
-            let wait = work.next_at.since(now).min(self.settings.log_interval);
-            if !wait.is_zero() {
-                let clock = &self.edge.clock;
-                work.timer.get_or_insert_with(|| clock.sleep_until(now + wait));
+        while !work.waiting.is_empty()
+            && work.flight.len() < self.settings.max_puts
+            && work.timer.is_none()
+        {
+            let group = take_group(&mut work.waiting);
+            if group.is_empty() {
                 return;
             }
-            work.next_at = now + self.settings.log_interval;
-            let group = take_group(&mut work.waiting);
+            let interval = self.settings.log_interval;
+            // A span, because a clock that is set must not stop the log.
+            work.timer = (!interval.is_zero()).then(|| self.edge.clock.sleep(interval));
             let body = body::pack(group.iter().flat_map(|request| &request.commands));
             let tail = work.flight.tail();
             let object = self.object(Kind::Record, tail, &body);
             let (key, bytes) = (tail.key(), object.bytes().clone());
             work.bytes += bytes.len() as u64;
-            let waiters = group
-                .into_iter()
-                .map(|LogRequest { commands, reply }| Waiter { commands: commands.len(), reply });
+            let waiters = group.into_iter().map(|LogRequest { commands, reply, .. }| Waiter {
+                commands: commands.len(),
+                reply,
+            });
             work.flight.push(object, waiters.collect());
             work.puts.push(Box::pin(async move {
                 (tail.next.seq, self.edge.create(&key, &bytes).await)

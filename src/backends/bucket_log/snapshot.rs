@@ -11,6 +11,7 @@ use super::{
     bucket::Edge,
     create::Created,
     error::LogError,
+    follow::MAX_MISSES,
     key::{Epoch, ObjectKey, Slot},
     node::Node,
     object::{Hash, Kind, Object},
@@ -50,6 +51,7 @@ impl Snapshot {
 impl<R: Replica> Node<R> {
     /// The newest snapshot; none if there has never been one.
     pub(super) async fn newest_snapshot(&self) -> Result<Option<Snapshot>, LogError> {
+        let (mut misses, mut missed) = (0, 0);
         loop {
             let Some(newest) = self.newest_epoch().await else { return Ok(None) };
             let known = self.claim(newest).await?.snapshot;
@@ -62,10 +64,13 @@ impl<R: Replica> Node<R> {
                     }
                 }
             }
-            if known == 0 {
-                return Ok(None);
+            let Some(gone) = Epoch::new(known) else { return Ok(None) };
+            // The known one was replaced between two probes, so there is a newer one.
+            misses = if std::mem::replace(&mut missed, known) == known { misses + 1 } else { 1 };
+            if misses > MAX_MISSES {
+                return Err(LogError::object(&ObjectKey::Manifest(gone), "it is gone"));
             }
-            // The known one was replaced between two probes. There is a newer one.
+            self.edge.pause(self.settings.poll_interval / 4).await;
         }
     }
 
@@ -99,14 +104,17 @@ impl<R: Replica> Node<R> {
         Ok(parts.gone)
     }
 
-    /// Makes a snapshot of `base`, the state behind a seal, and removes what it replaces.
-    pub(super) async fn snapshot(&self, mut base: Box<dyn Frozen>) -> Result<(), LogError> {
+    /// Makes a snapshot of `base`, the state behind a seal; none if there is one already.
+    pub(super) async fn snapshot(
+        &self,
+        mut base: Box<dyn Frozen>,
+    ) -> Result<Option<Snapshot>, LogError> {
         let Tail { next, hash, time } = base.tail();
-        let Some(epoch) = next.epoch.previous() else { return Ok(()) };
+        let Some(epoch) = next.epoch.previous() else { return Ok(None) };
         let newest = self.newest_snapshot().await?.map(|newest| newest.epoch);
         if newest >= Some(epoch) {
             // A later leader was faster. This snapshot would take the place of a newer one.
-            return Ok(());
+            return Ok(None);
         }
         let previous = newest.map_or(0, Epoch::number);
         let manifest = Manifest { previous, ..Manifest::default() };
@@ -125,13 +133,13 @@ impl<R: Replica> Node<R> {
         let at = Tail { next: Slot::first_of(epoch), hash, time };
         let object = self.object(Kind::Manifest, at, &body::encode(&snapshot.manifest));
         match self.edge.create(&ObjectKey::Manifest(epoch), object.bytes()).await {
-            Created::Own => self.truncate(snapshot).await,
+            Created::Own => Ok(Some(snapshot)),
             // Another process has made a snapshot of the same state.
             Created::Other(_) => {
                 for index in 0..snapshot.manifest.parts.len() {
                     self.edge.remove(&Removable::part(&snapshot, index)).await?;
                 }
-                Ok(())
+                Ok(None)
             }
         }
     }

@@ -5,6 +5,8 @@
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
+use futures_util::{StreamExt as _, stream};
+
 use super::{
     error::LogError,
     key::{Epoch, ObjectKey, Slot},
@@ -12,6 +14,11 @@ use super::{
     replica::Replica,
     snapshot::Snapshot,
 };
+
+/// Most objects that are removed at once.
+const MAX_REMOVALS_AT_ONCE: usize = 32;
+/// How often an object may be found again that the store has removed.
+const MAX_READ_REMOVALS: u32 = 10;
 
 /// An object that may be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,20 +103,39 @@ impl<R: Replica> Node<R> {
             // The local state was discarded meanwhile. A later truncation removes these objects.
             return Ok(());
         }
-        for record in Removable::records(&replaced.oldest_kept, &sealed) {
-            self.edge.remove(&record).await?;
-        }
+        self.remove_all(Removable::records(&replaced.oldest_kept, &sealed)).await?;
         for snapshot in replaced.snapshots {
             // Each is gone before the next one: a reader that meets a manifest meets the newest.
-            let manifest = Removable::manifest(&snapshot);
-            while self.edge.read(&manifest.key()).await.is_some() {
-                self.edge.remove(&manifest).await?;
-            }
-            for index in 0..snapshot.manifest.parts.len() {
-                self.edge.remove(&Removable::part(&snapshot, index)).await?;
-            }
+            self.remove_surely(&Removable::manifest(&snapshot)).await?;
+            let parts = 0..snapshot.manifest.parts.len();
+            self.remove_all(parts.map(|index| Removable::part(&snapshot, index))).await?;
         }
         Ok(())
+    }
+
+    /// Removes `objects` in any order.
+    async fn remove_all(
+        &self,
+        objects: impl Iterator<Item = Removable> + Send,
+    ) -> Result<(), LogError> {
+        let mut removals = stream::iter(objects)
+            .map(|object| async move { self.edge.remove(&object).await })
+            .buffer_unordered(MAX_REMOVALS_AT_ONCE);
+        while let Some(removed) = removals.next().await {
+            removed?;
+        }
+        Ok(())
+    }
+
+    /// Removes `object`, and reads that it is gone.
+    async fn remove_surely(&self, object: &Removable) -> Result<(), LogError> {
+        for _ in 0..MAX_READ_REMOVALS {
+            if self.edge.read(&object.key()).await.is_none() {
+                return Ok(());
+            }
+            self.edge.remove(object).await?;
+        }
+        Err(LogError::object(&object.key(), "the store does not remove it"))
     }
 }
 

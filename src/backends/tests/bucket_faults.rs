@@ -5,13 +5,19 @@
 
 use std::{
     fmt::{self, Display, Formatter},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::{StreamExt as _, stream::BoxStream};
+use futures_util::{
+    StreamExt as _,
+    stream::{self, BoxStream},
+};
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
     ObjectStore, ObjectStoreExt as _, PutMode, PutMultipartOptions, PutOptions, PutPayload,
@@ -20,9 +26,16 @@ use object_store::{
 use parking_lot::Mutex;
 use tempfile::TempDir;
 use tidegate_backends::{
-    bucket_log::{Edge, LogError, Node, NodeSettings, StoreBucket, UnfitStore, identify, probe},
+    bucket_log::{
+        Edge, Handle, LogError, LogRefusal, Node, NodeSettings, StoreBucket, UnfitStore, identify,
+        probe,
+    },
     sqlite::SqliteReplica,
     system::{SystemClock, SystemEntropy},
+};
+use tidegate_core::{
+    port::{Clock, job_store::Committed},
+    time::Timestamp,
 };
 
 /// What the store does with the next PUT.
@@ -41,6 +54,17 @@ enum PutFault {
     Overtaken,
 }
 
+/// What the store does with a DELETE.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Removal {
+    #[default]
+    Works,
+    /// The answer is a success, and the object is still there.
+    DoesNothing,
+    /// There is no answer.
+    Hangs,
+}
+
 /// A store in memory with faults.
 #[derive(Debug, Default)]
 struct Faulty {
@@ -48,7 +72,9 @@ struct Faulty {
     faults: Mutex<Vec<PutFault>>,
     ignores_conditions: bool,
     is_read_only: bool,
-    keeps_removed: bool,
+    removal: Removal,
+    /// How many removals have begun.
+    removals: AtomicUsize,
     /// What another process has written.
     another: InMemory,
 }
@@ -118,7 +144,12 @@ impl ObjectStore for Faulty {
         &self,
         paths: BoxStream<'static, Result<Path>>,
     ) -> BoxStream<'static, Result<Path>> {
-        if self.keeps_removed { paths } else { self.inner.delete_stream(paths) }
+        self.removals.fetch_add(1, Ordering::Relaxed);
+        match self.removal {
+            Removal::Works => self.inner.delete_stream(paths),
+            Removal::DoesNothing => paths,
+            Removal::Hangs => stream::pending().boxed(),
+        }
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
@@ -191,37 +222,51 @@ async fn stores_that_cannot_have_a_log_are_refused() {
     for (store, problem) in [
         (Faulty { ignores_conditions: true, ..Faulty::default() }, UnfitStore::Overwrites),
         (Faulty { is_read_only: true, ..Faulty::default() }, UnfitStore::NoWrites),
-        (Faulty { keeps_removed: true, ..Faulty::default() }, UnfitStore::NoRemovals),
+        (Faulty { removal: Removal::DoesNothing, ..Faulty::default() }, UnfitStore::NoRemovals),
     ] {
         assert_eq!(probe(&edge(Arc::new(store))).await, Err(problem));
     }
 }
 
-/// Runs a node with an empty disk until it has led for a while, or stops: then why.
-async fn run_node(store: &Arc<InMemory>, submits: bool) -> Option<LogError> {
+/// A node with an empty disk, once it is open.
+async fn open_node(
+    edge: Edge,
+    kept_snapshots: usize,
+) -> Result<(TempDir, Node<SqliteReplica>, Handle<Committed>), LogError> {
     let dir = TempDir::new().unwrap();
     let replica = Arc::new(SqliteReplica::open(dir.path()).unwrap());
     let settings = NodeSettings {
-        log_interval: Duration::ZERO,
+        log_interval: Duration::from_millis(1),
         rollover_records: 4,
-        kept_snapshots: if submits { 1 } else { 2 },
+        kept_snapshots,
         poll_interval: Duration::from_millis(1),
         patience: (Duration::ZERO, Duration::ZERO),
         ..NodeSettings::default()
     };
-    let edge = edge(Arc::clone(store) as _);
-    let opened = Node::open(edge, Arc::clone(&replica), settings).await;
-    let (node, handle) = match opened {
+    let (node, handle) = Node::open(edge, replica, settings).await?;
+    Ok((dir, node, handle))
+}
+
+/// Submits an empty request; whether it was executed.
+async fn submits(handle: &Handle<Committed>) -> bool {
+    let is_executed = handle.submit(Vec::new()).await.is_ok();
+    if !is_executed {
+        tokio::task::yield_now().await;
+    }
+    is_executed
+}
+
+/// Runs a node with an empty disk until it has led for a while, or stops: then why.
+async fn run_node(store: &Arc<InMemory>, submits_many: bool) -> Option<LogError> {
+    let opened = open_node(edge(Arc::clone(store) as _), if submits_many { 1 } else { 2 }).await;
+    let (_dir, node, handle) = match opened {
         Ok(opened) => opened,
         Err(error) => return Some(error),
     };
     let submitted = async {
-        let mut left = if submits { 20_u32 } else { 1 };
-        while left > 0 || (submits && !has_snapshot(store).await) {
-            match handle.submit(Vec::new()).await {
-                Ok(_) => left = left.saturating_sub(1),
-                Err(_) => tokio::task::yield_now().await,
-            }
+        let mut left = if submits_many { 20_u32 } else { 1 };
+        while left > 0 || (submits_many && !has_snapshot(store).await) {
+            left = left.saturating_sub(u32::from(submits(&handle).await));
         }
     };
     tokio::select! {
@@ -230,9 +275,83 @@ async fn run_node(store: &Arc<InMemory>, submits: bool) -> Option<LogError> {
     }
 }
 
-async fn has_snapshot(store: &InMemory) -> bool {
+/// A clock that is set back by an hour whenever it is read.
+#[derive(Default)]
+struct SetBack(AtomicI64);
+
+#[async_trait]
+impl Clock for SetBack {
+    fn now(&self) -> Timestamp {
+        let hours = self.0.fetch_add(1, Ordering::Relaxed);
+        Timestamp::from_millis(SystemClock.now().millis() - hours * 3_600_000)
+    }
+
+    async fn sleep_until(&self, _: Timestamp) {
+        std::future::pending::<()>().await;
+    }
+
+    async fn sleep(&self, span: Duration) {
+        SystemClock.sleep(span).await;
+    }
+}
+
+#[tokio::test]
+async fn a_clock_that_is_set_back_does_not_stop_the_log() {
+    let faults = vec![PutFault::ErrorBeforeWrite; 3].into();
+    let store = Arc::new(Faulty { faults, ..Faulty::default() });
+    let edge = Edge { clock: Arc::new(SetBack::default()), ..edge(store) };
+    let (_dir, node, handle) = open_node(edge, 1).await.unwrap();
+    let submitted = async {
+        let mut left = 10_u32;
+        while left > 0 {
+            left -= u32::from(submits(&handle).await);
+        }
+    };
+    tokio::select! {
+        ended = node.run() => panic!("{ended:?}"),
+        () = submitted => {}
+        () = SystemClock.sleep(Duration::from_secs(30)) => panic!("the log has stopped"),
+    }
+}
+
+#[tokio::test]
+async fn snapshots_go_on_while_removals_hang() {
+    let store = Arc::new(Faulty { removal: Removal::Hangs, ..Faulty::default() });
+    let (_dir, node, handle) = open_node(edge(Arc::clone(&store) as _), 1).await.unwrap();
+    let submitted = async {
+        while manifests(&store.inner).await < 3 {
+            submits(&handle).await;
+        }
+    };
+    tokio::select! {
+        ended = node.run() => panic!("{ended:?}"),
+        () = submitted => {}
+    }
+    let begun = store.removals.load(Ordering::Relaxed);
+    assert!((2..=32).contains(&begun), "one truncation removes {begun} records at once");
+}
+
+#[tokio::test]
+async fn a_node_whose_run_was_dropped_serves_no_request() {
+    let (_dir, node, handle) = open_node(edge(Arc::new(InMemory::new())), 1).await.unwrap();
+    let submitted = async { while !submits(&handle).await {} };
+    tokio::select! {
+        ended = node.run() => panic!("{ended:?}"),
+        () = submitted => {}
+    }
+    assert_eq!(handle.epoch(), None);
+    assert_eq!(handle.submit(Vec::new()).await.err(), Some(LogRefusal::NotLeader));
+}
+
+/// How many snapshots there are.
+async fn manifests(store: &InMemory) -> usize {
     let objects = store.list(None).collect::<Vec<_>>().await;
-    objects.into_iter().any(|object| object.unwrap().location.as_ref().ends_with("/manifest"))
+    let names = objects.into_iter().map(|object| object.unwrap().location);
+    names.filter(|name| name.as_ref().ends_with("/manifest")).count()
+}
+
+async fn has_snapshot(store: &InMemory) -> bool {
+    manifests(store).await > 0
 }
 
 /// The names and bytes of all objects.
@@ -300,6 +419,19 @@ async fn a_damaged_object_is_refused_with_its_name() {
     ] {
         assert!(is_refused(start, end), "{start}...{end}: {refused:?}");
     }
+}
+
+/// The newest claim names a snapshot, so there must be one.
+#[tokio::test]
+async fn a_manifest_that_is_gone_is_refused_with_its_name() {
+    let store = Arc::new(InMemory::new());
+    assert!(run_node(&store, true).await.is_none());
+    assert!(run_node(&store, true).await.is_none());
+    let all = objects(&store).await;
+    let is_manifest = |path: &Path| path.as_ref().ends_with("/manifest");
+    let store = bucket_with(&all, |path, bytes| (!is_manifest(path)).then(|| bytes.clone())).await;
+    let error = run_node(&store, false).await.expect("it is refused").to_string();
+    assert!(error.contains("/manifest") && error.contains("it is gone"), "{error}");
 }
 
 #[tokio::test]

@@ -69,6 +69,18 @@ fn a_seed_fixes_the_whole_run_of_the_log() {
     assert_eq!(run(3, None), run(3, None));
 }
 
+#[test]
+fn an_idle_leader_finds_out_that_its_epoch_was_sealed() {
+    for seed in seeds(3) {
+        let (epoch, later) = World::freeze_idle_leader(seed);
+        assert_ne!(
+            later,
+            Some(epoch),
+            "seed {seed}: a node counts as the leader of a sealed epoch"
+        );
+    }
+}
+
 /// A simulation is useful only if it finds bugs: each of these must be found.
 #[test]
 fn planted_bugs_of_the_log_are_found() {

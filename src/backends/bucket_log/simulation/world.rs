@@ -89,10 +89,9 @@ pub struct Summary {
 }
 
 impl World {
-    /// Runs a world: what it reached, or the invariant that broke.
-    pub fn run(seed: u64, bug: Option<Bug>) -> Result<Summary, String> {
+    fn new(seed: u64, bug: Option<Bug>) -> Arc<Self> {
         let node = || NodeState { open: Mutex::default(), disk: Arc::default(), skew: 0.into() };
-        let world = Arc::new(Self {
+        Arc::new(Self {
             executor: Executor::new(seed),
             objects: Mutex::default(),
             oracle: Mutex::default(),
@@ -102,7 +101,12 @@ impl World {
             left: (CLIENTS as u64 * WRITES).into(),
             attempts: 0.into(),
             faults: 0.into(),
-        });
+        })
+    }
+
+    /// Runs a world: what it reached, or the invariant that broke.
+    pub fn run(seed: u64, bug: Option<Bug>) -> Result<Summary, String> {
+        let world = Self::new(seed, bug);
         (0..NODES).for_each(|node| world.boot(node));
         for _ in 0..CLIENTS {
             world.executor.spawn(Actor::Client, Arc::clone(&world).client());
@@ -125,6 +129,24 @@ impl World {
         // Tasks hold the world, which holds the tasks.
         world.executor.clear();
         checked.map(|()| summary)
+    }
+
+    /// Freezes a leader that has no clients, until others lead. Returns the epoch that it led, and
+    /// the one that it counts as leading a while after it goes on. There are no other faults.
+    pub fn freeze_idle_leader(seed: u64) -> (u64, Option<u64>) {
+        let world = Self::new(seed, None);
+        let run_until = |at| world.executor.run(END_AT, || world.executor.now() >= at);
+        world.executor.after(QUIET_AT, || ());
+        run_until(QUIET_AT);
+        (0..NODES).for_each(|node| world.boot(node));
+        run_until(QUIET_AT + 30_000);
+        let leads = |node| Some((world.open(node)?.0.epoch()?.number(), node));
+        let (epoch, leader) = (0..NODES).filter_map(leads).max().expect("a node leads");
+        world.executor.freeze(leader, 120_000);
+        run_until(QUIET_AT + 200_000);
+        let later = leads(leader).map(|(epoch, _)| epoch);
+        world.executor.clear();
+        (epoch, later)
     }
 
     fn summary(&self) -> Summary {
