@@ -17,7 +17,7 @@ use tidegate_backends::{
 use tidegate_core::{
     job::{Encoding, Job, JobId, Revision},
     port::{
-        JobStore, StoreLayer, Txn, Write,
+        JobStore, StoreError, StoreLayer, Txn, Write,
         job_store::{Committed, Expect, ItemKind, Key, Record, RecordKind},
     },
     queue::{GrantBatch, Ledger, ledger::BatchId},
@@ -288,6 +288,25 @@ async fn commit_all(store: &Machine, mix: &mut Mix, commits: u32) -> (usize, usi
         store.purge(kind, at(mix.below(500) as i64), 15, 10).await.unwrap();
     }
     (executed, refused)
+}
+
+/// A batch of jobs is one commit, and may have more bytes than a record.
+#[test]
+fn a_commit_that_exceeds_a_record_is_divided() {
+    let machine = Machine::start(&Arc::default(), 1_000);
+    let add = |id: String, mib: usize| {
+        vec![Write::AddJob(job(&id).data(Encoding::Json, vec![b'1'; mib << 20]).build())]
+    };
+    run(async {
+        let txns: Vec<Txn> = (0..9).map(|number| add(format!("job-{number}"), 8)).collect();
+        let answers = machine.store.commit(txns).await.unwrap();
+        assert_eq!(answers.len(), 9);
+        assert!(answers.iter().all(|answer| matches!(answer, Committed::All)), "{answers:?}");
+        let refused = machine.store.commit(vec![add("a".into(), 1), add("b".into(), 65)]).await;
+        let error = refused.unwrap_err();
+        assert!(matches!(error, StoreError::Corrupt(_)), "a repeat cannot help: {error}");
+        assert_eq!(machine.store.get(&[name("a")]).await.unwrap(), [Ok(None)]);
+    });
 }
 
 /// The names of the objects in the bucket.

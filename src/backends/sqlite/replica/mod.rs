@@ -25,11 +25,13 @@ use std::{
 };
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::{Durability, OpenError, SqliteStore, error::Failure, file, writer::State};
 use crate::bucket_log::{
     Durable, Frozen, Handle, LogRefusal, Replica, ReplicaError, Restored, SnapshotParts, Tail,
+    body::{MAX_GROUP_BYTES, plain_bytes},
     key::Epoch,
 };
 use tidegate_core::port::{StoreError, Txn, job_store::Committed};
@@ -48,10 +50,44 @@ impl LogConnection {
             return Ok(Vec::new());
         }
         let handle = self.0.get().ok_or_else(|| refused(LogRefusal::NotLeader))?;
-        let commands = txns.into_iter().map(wire::encode).collect::<Result<_, _>>();
+        let commands = txns.into_iter().map(wire::encode).collect::<Result<Vec<_>, _>>();
         let commands = commands.map_err(StoreError::corrupt)?;
-        handle.submit(commands).await.map_err(refused)
+        if commands.iter().any(|one| plain_bytes(std::slice::from_ref(one)) > MAX_GROUP_BYTES) {
+            return Err(refused(LogRefusal::TooLarge));
+        }
+        let mut answers = Vec::with_capacity(commands.len());
+        for commands in divide(commands) {
+            match handle.submit(commands).await {
+                Ok(more) => answers.extend(more),
+                // Those before it were executed.
+                Err(refusal) if !answers.is_empty() => {
+                    return Err(StoreError::unavailable(refusal));
+                }
+                Err(refusal) => return Err(refused(refusal)),
+            }
+        }
+        Ok(answers)
     }
+}
+
+/// Divides `commands` into lists that fit in a record, as every one of them does. Transactions are
+/// independent of each other, so they need no common record.
+fn divide(commands: Vec<Bytes>) -> Vec<Vec<Bytes>> {
+    let (mut lists, mut bytes) = (Vec::<Vec<Bytes>>::new(), 0);
+    for command in commands {
+        let more = plain_bytes(std::slice::from_ref(&command));
+        match lists.last_mut() {
+            Some(last) if bytes + more <= MAX_GROUP_BYTES => {
+                bytes += more;
+                last.push(command);
+            }
+            _ => {
+                bytes = more;
+                lists.push(vec![command]);
+            }
+        }
+    }
+    lists
 }
 
 fn refused(refused: LogRefusal) -> StoreError {
@@ -59,7 +95,11 @@ fn refused(refused: LogRefusal) -> StoreError {
         LogRefusal::NotLeader => {
             StoreError::Throttled { retry_after: RETRY_AFTER, message: refused.to_string() }
         }
-        LogRefusal::OutcomeUnknown | LogRefusal::TooLarge => StoreError::unavailable(refused),
+        LogRefusal::OutcomeUnknown => StoreError::unavailable(refused),
+        // A repeat cannot help.
+        LogRefusal::TooLarge => {
+            StoreError::corrupt_in("a transaction cannot be written to the log", refused)
+        }
     }
 }
 
@@ -206,5 +246,25 @@ impl SqliteReplica {
         };
         let replaced = self.store.writer.run(replace).await;
         replaced.and_then(|replaced| replaced.map_err(StoreError::from)).map_err(ReplicaError::new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_divided_into_records_that_they_fit_in() {
+        let half = Bytes::from(vec![0; MAX_GROUP_BYTES / 2 - 4]);
+        let divided = |commands: &[&Bytes]| -> Vec<usize> {
+            let lists = divide(commands.iter().copied().cloned().collect());
+            lists.iter().map(Vec::len).collect()
+        };
+        let small = Bytes::from_static(b"1");
+        assert_eq!(divided(&[]), [0; 0]);
+        assert_eq!(divided(&[&small, &small]), [2]);
+        assert_eq!(divided(&[&half, &half]), [2]);
+        assert_eq!(divided(&[&half, &half, &small, &half]), [2, 2]);
+        assert_eq!(divided(&[&small, &half, &half]), [2, 1]);
     }
 }
