@@ -150,15 +150,20 @@ impl Connection {
         PutAnswer::Exists
     }
 
+    /// Freezes the node before its request, sometimes.
+    async fn freeze(&self, probability: f64) {
+        let executor = &self.world.executor;
+        if executor.happens(probability) && self.world.has_faults() {
+            executor.freeze(self.node, executor.pick(&[20_000, 60_000]));
+            executor.elapse(10).await;
+        }
+    }
+
     async fn create_seal(&self, slot: Slot, header: Header, bytes: Bytes) -> PutAnswer {
         let key = ObjectKey::Slot(slot);
         let executor = &self.world.executor;
         // What the chain and the second look for a snapshot prevent is rare.
-        let freezes = if self.has(Bug::ChainAndSnapshotUnchecked) { 0.6 } else { 0.1 };
-        if executor.happens(freezes) && self.world.has_faults() {
-            executor.freeze(self.node, executor.pick(&[20_000, 60_000]));
-            executor.elapse(10).await;
-        }
+        self.freeze(if self.has(Bug::ChainAndSnapshotUnchecked) { 0.6 } else { 0.1 }).await;
         let claimed = self.memory.lock().claimed;
         let is_last = claimed.is_some_and(|claimed| slot.epoch.next() == claimed);
         if self.has(Bug::NoSeal) || (self.has(Bug::OneEpochSealed) && !is_last) {
@@ -260,7 +265,10 @@ impl LogBucket for Connection {
         let answer = match *key {
             ObjectKey::Claim(epoch) => {
                 self.memory.lock().claimed = Some(epoch);
-                self.put(Request::Create(*key, bytes)).await
+                match self.put(Request::Create(*key, bytes)).await {
+                    PutAnswer::Unknown if self.has(Bug::UnknownClaimIsOwn) => PutAnswer::Created,
+                    answer => answer,
+                }
             }
             ObjectKey::Slot(slot) => {
                 let object = Object::decode(bytes).expect("the node encodes what it creates");
@@ -271,6 +279,9 @@ impl LogBucket for Connection {
                     }
                     Kind::Record => self.create_record(slot, object).await,
                     _ => {
+                        if self.has(Bug::UnknownClaimIsOwn) {
+                            self.freeze(0.6).await;
+                        }
                         self.memory.lock().lease_until = self.world.now_of(self.node) + LEASE;
                         self.put(Request::Create(*key, object.bytes().clone())).await
                     }
@@ -282,9 +293,10 @@ impl LogBucket for Connection {
                 self.put(Request::Create(*key, bytes)).await
             }
         };
+        let decides = matches!(key, ObjectKey::Claim(_) | ObjectKey::Slot(_));
         match answer {
-            PutAnswer::Exists if self.has(Bug::ExistsIsOwn) => PutAnswer::Created,
-            PutAnswer::Exists if self.has(Bug::ExistsIsForeign) => self.lie(*key),
+            PutAnswer::Exists if decides && self.has(Bug::ExistsIsOwn) => PutAnswer::Created,
+            PutAnswer::Exists if decides && self.has(Bug::ExistsIsForeign) => self.lie(*key),
             answer => answer,
         }
     }
