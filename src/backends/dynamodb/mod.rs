@@ -222,6 +222,7 @@ impl JobStore for DynamoStore {
 
     fn capabilities(&self) -> StoreCapabilities {
         StoreCapabilities {
+            shared: true,
             atomicity: Atomicity::Steps { max_in_flight_write: MAX_IN_FLIGHT_WRITE },
             expires_natively: true,
             max_counted_due: MAX_COUNTED_DUE,

@@ -97,6 +97,7 @@ impl JobStore for SqliteStore {
 
     fn capabilities(&self) -> StoreCapabilities {
         StoreCapabilities {
+            shared: false,
             atomicity: Atomicity::Atomic,
             expires_natively: false,
             max_counted_due: MAX_COUNTED_DUE,

@@ -180,7 +180,7 @@ impl Engine {
         };
         let next_at = began_at + wait.clamp(MIN_INTERVAL, MAX_PAUSE);
         let estimate = Arc::new(previous.after_pass(counts, after, began_at));
-        if !store.capabilities().atomicity.is_atomic() {
+        if !store.capabilities().is_exclusive() {
             let stored = StoredEstimate::of(&estimate, next_at);
             let bytes =
                 serde_json::to_vec(&stored).map_err(|error| Error::Internal(error.to_string()))?;
@@ -214,7 +214,7 @@ impl Engine {
         let now = self.now();
         let is_new = |kept: &KeptEstimate| kept.known_at <= now && now < kept.known_at + max_age;
         let store = &self.ports.store;
-        if store.capabilities().atomicity.is_atomic() || kept.as_ref().is_some_and(is_new) {
+        if store.capabilities().is_exclusive() || kept.as_ref().is_some_and(is_new) {
             return Ok(kept);
         }
         let name = record_name(queue);

@@ -74,6 +74,7 @@ impl JobStore for MemoryStore {
     fn capabilities(&self) -> StoreCapabilities {
         StoreCapabilities {
             atomicity: Atomicity::Atomic,
+            shared: false,
             expires_natively: false,
             max_counted_due: 100_000,
             waiting_pass: (1_000_000, Duration::ZERO),

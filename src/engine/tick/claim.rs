@@ -23,7 +23,7 @@ use tidegate_core::{
 /// How often ungranted jobs are offered again because their queue's configuration changed.
 const MAX_CLAIM_RETRIES: usize = 3;
 /// How often claims are written again whose outcome is unknown.
-const MAX_REPEATS: u32 = 6;
+pub(super) const MAX_REPEATS: u32 = 6;
 /// The longest wait before the first repeat, which doubles.
 const FIRST_REPEAT_DELAY: Duration = Duration::from_millis(400);
 /// The longest wait before any repeat.
@@ -208,6 +208,13 @@ impl Engine {
         Ok(())
     }
 
+    /// Waits before a commit whose answer was lost is repeated for the time of this number.
+    pub(super) async fn pause_before(&self, repeat: u32) {
+        let longest = MAX_REPEAT_DELAY.min(FIRST_REPEAT_DELAY * (1 << repeat));
+        let pause = longest.mul_f64(self.ports.entropy.fraction());
+        self.ports.clock.sleep_until(self.now() + pause).await;
+    }
+
     /// Commits claims, and repeats the commit if some of them may have happened: a claimed job
     /// whose claim is not known runs nowhere until its lease ends.
     ///
@@ -219,8 +226,8 @@ impl Engine {
     /// The store's. After [`StoreError::Throttled`] nothing was claimed; otherwise that is unknown.
     pub(super) async fn write_claims(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
         let store = &self.ports.store;
-        // An atomic store claims all or nothing, and its commits are not worth a copy.
-        if store.capabilities().atomicity.is_atomic() {
+        // A store of one process answers, and its commits are not worth a copy.
+        if store.capabilities().is_exclusive() {
             return store.commit(txns).await;
         }
         for repeat in 0..MAX_REPEATS {
@@ -230,9 +237,7 @@ impl Engine {
                 Err(StoreError::Throttled { .. }) if repeat > 0 => {}
                 done => return done,
             }
-            let longest = MAX_REPEAT_DELAY.min(FIRST_REPEAT_DELAY * (1 << repeat));
-            let pause = longest.mul_f64(self.ports.entropy.fraction());
-            self.ports.clock.sleep_until(self.now() + pause).await;
+            self.pause_before(repeat).await;
         }
         match store.commit(txns).await {
             Err(StoreError::Throttled { message, .. }) => Err(StoreError::unavailable(message)),

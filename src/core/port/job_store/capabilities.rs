@@ -7,6 +7,8 @@ use std::time::Duration;
 pub struct StoreCapabilities {
     /// How much of a transaction is visible when it is cut short.
     pub atomicity: Atomicity,
+    /// Whether other processes may write at the same time.
+    pub shared: bool,
     /// Whether the store itself drops results and ended jobs at the end of their retention. Then
     /// [`JobStore::overdue`](super::JobStore::overdue) omits ended jobs that name no object, and
     /// reads hide whatever is past its retention.
@@ -23,6 +25,14 @@ pub struct StoreCapabilities {
     /// creation. A store without an index for it goes by when jobs were first due: from the present
     /// back to the earliest, and then those due later, soonest first.
     pub lists_by_creation: bool,
+}
+
+impl StoreCapabilities {
+    /// Whether this process alone writes, and learns the outcome of each commit. Otherwise what it
+    /// remembers may be old, and the answer to a commit may be lost on its way.
+    pub fn is_exclusive(&self) -> bool {
+        self.atomicity.is_atomic() && !self.shared
+    }
 }
 
 /// How much of a transaction is visible when it is cut short.

@@ -14,12 +14,12 @@ use crate::{
     Engine, Error, LedgerView,
     jobs::repeated_leases::lease_records,
     tick::{
-        TickCache, TickContext, TickOutcome, current_job, plan::TickPlan, same_claim,
-        settle::KnownJobs, throttle::Throttling, view::Prepared,
+        TickCache, TickContext, TickOutcome, claim::MAX_REPEATS, current_job, plan::TickPlan,
+        same_claim, settle::KnownJobs, throttle::Throttling, view::Prepared,
     },
 };
 use tidegate_core::{
-    job::JobId,
+    job::{Job, JobId},
     port::{
         Committed, StoreError, Txn, Write,
         job_store::{CurrentRecord, Expect, ItemKind},
@@ -160,12 +160,16 @@ impl Engine {
             || delta.policy.is_some()
             || plan.decided
             || ledger.settling_until != stored.settling_until
-            // On an atomic store this process continues the scan; on another, any process may.
-            || (scan_moved && !self.ports.store.capabilities().atomicity.is_atomic())
+            // If the store is shared, any process may continue the scan.
+            || (scan_moved && !self.ports.store.capabilities().is_exclusive())
             || context.limits.version > stored.config_version
     }
 
     /// Commits all writes in one transaction. False if it was refused.
+    ///
+    /// If the answer is lost, the commit is repeated: the jobs that it claimed would run nowhere
+    /// until their leases end. A repeat of a commit that had happened is refused, and the first claim
+    /// shows that it had.
     async fn commit_whole(
         &self,
         writes: LimitedWrites,
@@ -173,10 +177,34 @@ impl Engine {
         known: &mut KnownJobs,
     ) -> Result<bool, Error> {
         let LimitedWrites { jobs, ledger, claims, garbage, .. } = writes;
+        let claimed = claims.iter().flatten().find_map(|write| match write {
+            Write::SetJob { job, .. } => Some(job.clone()),
+            _ => None,
+        });
         let jobs = jobs.into_iter().flatten();
         let txn: Txn =
             jobs.chain(ledger).chain(claims.into_iter().flatten()).chain(garbage).collect();
-        self.commit_one(txn, cache, known).await
+        let mut conflict = self.conflict_of(&txn).await;
+        if let Some(claimed) = claimed.filter(|_| self.ports.store.capabilities().shared) {
+            for repeat in 0..MAX_REPEATS {
+                if !matches!(conflict, Err(Error::Unavailable { .. })) {
+                    break;
+                }
+                self.pause_before(repeat).await;
+                conflict = self.conflict_of(&txn).await;
+                if matches!(conflict, Ok(Some(_))) && self.is_claimed(&claimed).await? {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(self.learn(&txn, conflict?, cache, known))
+    }
+
+    /// Whether the store has this claim.
+    async fn is_claimed(&self, claimed: &Job) -> Result<bool, Error> {
+        let stored = self.ports.store.get(std::slice::from_ref(&claimed.id)).await?.pop();
+        let stored = stored.and_then(Result::ok).flatten();
+        Ok(stored.is_some_and(|stored| same_claim(&stored, claimed)))
     }
 
     /// Commits the jobs, then the batches, all at once, then the ledger that names them, then the
@@ -232,17 +260,34 @@ impl Engine {
         cache: &mut TickCache,
         known: &mut KnownJobs,
     ) -> Result<bool, Error> {
+        let conflict = self.conflict_of(&txn).await?;
+        Ok(self.learn(&txn, conflict, cache, known))
+    }
+
+    /// Commits a transaction, which may be empty. If it was refused, the number of the write that was,
+    /// and the record that it found.
+    async fn conflict_of(&self, txn: &Txn) -> Result<Option<(usize, CurrentRecord)>, Error> {
         if txn.is_empty() {
-            return Ok(true);
+            return Ok(None);
         }
         match self.ports.store.commit(vec![txn.clone()]).await?.pop() {
-            Some(Committed::All) => Ok(true),
-            Some(Committed::Conflict { step, current }) => {
-                self.on_conflict(&txn[step], current, cache, known);
-                Ok(false)
-            }
+            Some(Committed::All) => Ok(None),
+            Some(Committed::Conflict { step, current }) => Ok(Some((step, current))),
             None => Err(Error::Internal("the store did not answer a transaction".into())),
         }
+    }
+
+    /// Whether `txn` was not refused. Records why it was.
+    fn learn(
+        &self,
+        txn: &Txn,
+        conflict: Option<(usize, CurrentRecord)>,
+        cache: &mut TickCache,
+        known: &mut KnownJobs,
+    ) -> bool {
+        let Some((step, current)) = conflict else { return true };
+        self.on_conflict(&txn[step], current, cache, known);
+        false
     }
 
     /// Commits the changes of jobs, each on its own. False if any was refused.

@@ -189,8 +189,7 @@ impl Engine {
     ) -> Result<Option<LedgerView>, Error> {
         let LimitedDecision { ledger, plan, .. } = decision;
         let view = cache.view().expect("the caller read it");
-        // On an atomic store no other process ticks.
-        let is_alone = self.ports.store.capabilities().atomicity.is_atomic();
+        let is_alone = self.ports.store.capabilities().is_exclusive();
         if is_alone || plan.held.is_empty() || self.changes_ledger(context, view, ledger, plan) {
             return Ok(None);
         }
