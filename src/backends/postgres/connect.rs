@@ -14,7 +14,7 @@ use std::{
 
 use futures_util::future::{MaybeDone, maybe_done};
 use parking_lot::Mutex;
-use tokio::{runtime::Handle, time::Instant};
+use tokio::{runtime::Handle, sync::mpsc, time::Instant};
 use tokio_postgres::{
     AsyncMessage, Client, NoTls, Row, Statement,
     tls::{MakeTlsConnect, TlsConnect},
@@ -66,12 +66,20 @@ impl Connector {
 
     /// A new connection with the settings of a session.
     pub(super) async fn open(&self) -> Result<Link, StoreError> {
+        self.open_listening(None).await
+    }
+
+    /// As [`Self::open`]; the payloads of notifications go to `notified` as far as it has room.
+    pub(super) async fn open_listening(
+        &self,
+        notified: Option<mpsc::Sender<String>>,
+    ) -> Result<Link, StoreError> {
         let this = self.clone();
         // A caller may be on a runtime that ends before the store does.
         let opened = self.handle.spawn(tokio::time::timeout(OPEN_TIMEOUT, async move {
             let link = match this.tls.clone() {
-                Some(tls) => Link::open(&this.settings, tls).await,
-                None => Link::open(&this.settings, NoTls).await,
+                Some(tls) => Link::open(&this.settings, tls, notified).await,
+                None => Link::open(&this.settings, NoTls, notified).await,
             };
             let link = link.map_err(StoreError::unavailable)?;
             let session = format!("{SESSION}; SET search_path = \"{}\"", this.schema());
@@ -91,7 +99,11 @@ pub(super) struct Link {
 }
 
 impl Link {
-    async fn open<T>(settings: &Settings, tls: T) -> Result<Self, tokio_postgres::Error>
+    async fn open<T>(
+        settings: &Settings,
+        tls: T,
+        notified: Option<mpsc::Sender<String>>,
+    ) -> Result<Self, tokio_postgres::Error>
     where
         T: MakeTlsConnect<tokio_postgres::Socket> + Clone + Send + 'static,
         T::TlsConnect: Send,
@@ -106,6 +118,11 @@ impl Link {
                 match message {
                     Ok(AsyncMessage::Notice(notice)) if notice.code().code() == NOT_REPLICATED => {
                         seen.fetch_add(1, Ordering::Release);
+                    }
+                    Ok(AsyncMessage::Notification(notification)) => {
+                        if let Some(notified) = &notified {
+                            let _ = notified.try_send(notification.payload().to_owned());
+                        }
                     }
                     Ok(_) => {}
                     Err(error) => {

@@ -1,65 +1,38 @@
 //! The number of changes of the items that engines cache, which each of their calls reads.
 //!
-//! A value is used for a moment: every decision commits the version of the item that it was made
-//! under, so one made under an older item is refused. Changes by this server are seen at once.
+//! One read answers all calls that began before it, so the reads of a server follow each other however
+//! many calls there are.
 
-use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
-};
+use tokio::{sync::Mutex, time::Instant};
 
-use parking_lot::Mutex;
-use tokio::time::Instant;
-
-use super::{connect::Readers, row, step::Step};
+use super::{connect::Readers, row};
 use tidegate_core::port::StoreError;
-
-/// How long a value is used.
-const MAX_AGE: Duration = Duration::from_millis(50);
 
 pub(super) const CHANGES: &str = "SELECT n FROM item_changes";
 
-/// The latest value.
+/// When the latest read began, and its outcome.
 #[derive(Default)]
-pub(super) struct ItemsVersion {
-    known: Mutex<Option<(Instant, u64)>>,
-    /// Counts the changes by this server.
-    own: AtomicU64,
-}
+pub(super) struct ItemsVersion(Mutex<Option<(Instant, Result<u64, StoreError>)>>);
 
 impl ItemsVersion {
-    /// The number of changes, of now or a moment ago.
+    /// The number of changes, with all that were committed before the call.
     pub(super) async fn get(&self, readers: &Readers) -> Result<u64, StoreError> {
-        let began = Instant::now();
-        let known = self.known.lock().filter(|(at, _)| began < *at + MAX_AGE);
-        match known {
-            Some((_, version)) => Ok(version),
-            None => self.read(readers).await,
+        let called = Instant::now();
+        let mut latest = self.0.lock().await;
+        match &*latest {
+            Some((began, read)) if *began > called => read.clone(),
+            _ => {
+                let began = Instant::now();
+                let read = read(readers).await;
+                *latest = Some((began, read.clone()));
+                read
+            }
         }
     }
+}
 
-    /// The number of changes now.
-    pub(super) async fn read(&self, readers: &Readers) -> Result<u64, StoreError> {
-        let began = Instant::now();
-        let own = self.own.load(Ordering::Acquire);
-        let rows = readers.query(CHANGES, &[]).await?;
-        let version: i64 = rows.first().map_or(Ok(0), |row| row::column(row, 0))?;
-        let mut known = self.known.lock();
-        // A change since then may not have been read.
-        if own == self.own.load(Ordering::Acquire) {
-            *known = Some((began, version as u64));
-        }
-        Ok(version as u64)
-    }
-
-    /// Forgets the value after one of `steps` was written, if it changes an item that is counted.
-    pub(super) fn written<'a>(&self, mut steps: impl Iterator<Item = &'a Step>) {
-        let counts =
-            |step: &Step| matches!(step, Step::SetItem { kind, .. } if kind.is_decided_under());
-        if steps.any(counts) {
-            let mut known = self.known.lock();
-            self.own.fetch_add(1, Ordering::Release);
-            *known = None;
-        }
-    }
+async fn read(readers: &Readers) -> Result<u64, StoreError> {
+    let rows = readers.query(CHANGES, &[]).await?;
+    let version: i64 = rows.first().map_or(Ok(0), |row| row::column(row, 0))?;
+    Ok(version as u64)
 }

@@ -39,6 +39,7 @@ impl JobStore for PostgresStore {
 
     fn capabilities(&self) -> StoreCapabilities {
         StoreCapabilities {
+            shared: true,
             atomicity: Atomicity::Atomic,
             expires_natively: true,
             max_counted_due: MAX_COUNTED_DUE,
@@ -170,10 +171,6 @@ impl JobStore for PostgresStore {
 
     async fn items_version(&self) -> Result<u64, StoreError> {
         self.shared.items_version.get(&self.readers).await
-    }
-
-    async fn latest_items_version(&self) -> Result<u64, StoreError> {
-        self.shared.items_version.read(&self.readers).await
     }
 
     async fn records(&self, queries: &[RecordQuery]) -> Result<Vec<Vec<Record>>, StoreError> {

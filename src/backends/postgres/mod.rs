@@ -9,19 +9,23 @@
 //! number of servers may write at once, and a server that freezes or dies holds no lock. Read in this
 //! order: `migrations/` (the tables and the purpose of each index), [`row`], [`step`],
 //! [`statements`], [`plan`], [`group`], [`look`], [`writer`], [`read`], [`due`], [`list`],
-//! [`counts`], [`items_version`], [`partitions`], [`job_store`].
+//! [`counts`], [`items_version`], [`partitions`], [`job_store`]; then [`objects`] (large bodies and
+//! plugins), [`notices`] (messages between servers) and [`health`].
 
 mod connect;
 mod counts;
 mod due;
 mod error;
 mod group;
+mod health;
 mod items_version;
 mod job_store;
 mod list;
 mod look;
 mod migrate;
 mod names;
+mod notices;
+mod objects;
 mod partitions;
 mod plan;
 mod read;
@@ -29,6 +33,8 @@ mod row;
 mod settings;
 mod statements;
 mod step;
+#[cfg(any(test, feature = "testkit"))]
+pub mod test_server;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -37,7 +43,10 @@ mod writer;
 
 use std::sync::Arc;
 
+pub use health::PostgresHealth;
 pub use migrate::OpenError;
+pub use notices::PostgresNotices;
+pub use objects::PostgresObjects;
 pub use settings::{BadAddress, Settings};
 
 use connect::{Connector, Readers};

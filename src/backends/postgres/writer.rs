@@ -230,13 +230,11 @@ impl State {
         // Before the answers, so that later pages find the jobs. A commit without an answer may
         // have happened.
         let may_be_written = |answer: &Answer| matches!(answer, Ok(Committed::All) | Err(_));
-        let steps = || {
-            let txns = written.group.iter().zip(&written.answers);
-            txns.filter(|(_, answer)| may_be_written(answer)).flat_map(|(pending, _)| &pending.txn)
-        };
-        let due: Vec<DuePlace> = steps().flat_map(Step::places).collect();
+        let txns = written.group.iter().zip(&written.answers);
+        let steps =
+            txns.filter(|(_, answer)| may_be_written(answer)).flat_map(|(pending, _)| &pending.txn);
+        let due: Vec<DuePlace> = steps.flat_map(Step::places).collect();
         self.shared.positions.scheduled(&due, Instant::now());
-        self.shared.items_version.written(steps());
         for (pending, answer) in written.group.into_iter().zip(written.answers) {
             self.under_way.remove(&pending.refs);
             let Some(open) = self.open.get_mut(&pending.request) else { continue };

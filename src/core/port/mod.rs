@@ -8,6 +8,7 @@ pub mod health_check;
 pub mod job_filter;
 pub mod job_store;
 pub mod listing;
+pub mod notices;
 pub mod policy;
 pub mod spans;
 pub mod store_layer;
@@ -21,6 +22,7 @@ pub use job_filter::JobFilter;
 pub use job_store::{
     Atomicity, Committed, ErrorSource, JobStore, StoreCapabilities, StoreError, Txn, Write,
 };
+pub use notices::{Notice, Notices};
 pub use policy::Policy;
 pub use spans::Spans;
 pub use store_layer::StoreLayer;

@@ -281,10 +281,6 @@ impl<L: StoreLayer> JobStore for L {
         self.around(Operation::ItemsVersion, self.inner().items_version()).await
     }
 
-    async fn latest_items_version(&self) -> Result<u64, StoreError> {
-        self.around(Operation::ItemsVersion, self.inner().latest_items_version()).await
-    }
-
     async fn records(&self, queries: &[RecordQuery]) -> Result<Vec<Vec<Record>>, StoreError> {
         self.around(Operation::Records, self.inner().records(queries)).await
     }

@@ -118,3 +118,12 @@ CREATE INDEX records_by_time ON records (kind, until, name);
 -- its own, so that none waits for another one, and a server sums them up from time to time.
 CREATE TABLE counts (queue int NOT NULL, type int NOT NULL, state smallint NOT NULL, jobs bigint NOT NULL);
 CREATE INDEX counts_by_queue ON counts (queue, type, state);
+
+-- Large bodies and plugins, for a deployment without a bucket. An object is written once, or
+-- replaced as a whole. Its bytes are random or compressed already, so Postgres need not try.
+CREATE TABLE objects (
+    path        text COLLATE "C" PRIMARY KEY,
+    modified_at bigint NOT NULL,  -- milliseconds since 1970 in UTC, by the clock of the server
+    bytes       bytea  NOT NULL
+);
+ALTER TABLE objects ALTER COLUMN bytes SET STORAGE EXTERNAL;

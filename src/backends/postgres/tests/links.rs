@@ -10,10 +10,11 @@ use tokio::{
     time::Instant,
 };
 
-use super::server::{
-    self, RUNTIME, address, open, own_server, rows, settings_at, settings_of_a_database, store,
+use super::server::{RUNTIME, clock, open, rows, settings_at, settings_of_a_database, store};
+use crate::postgres::{
+    PostgresStore, Settings,
+    test_server::{address_in, own_server, socket},
 };
-use crate::postgres::{PostgresStore, Settings};
 use tidegate_core::{
     job::{Job, JobId},
     port::{
@@ -88,11 +89,11 @@ impl Drop for Folder {
 fn a_server_that_stays_silent_is_given_up() {
     let folder = Folder::new();
     let listener = folder.listen();
-    let settings: Settings = address(&folder.0, "postgres").parse().unwrap();
+    let settings: Settings = address_in(&folder.0, "postgres").parse().unwrap();
     RUNTIME.block_on(async {
         let accepting = tokio::spawn(async move { listener.accept().await.unwrap() });
         let began = Instant::now();
-        let opened = PostgresStore::open(settings, server::clock());
+        let opened = PostgresStore::open(settings, clock());
         let opened = tokio::time::timeout(Duration::from_secs(30), opened).await;
         assert!(opened.expect("it is given up").is_err());
         assert!(began.elapsed() >= Duration::from_secs(5), "its answer is awaited");
@@ -165,11 +166,11 @@ fn a_commit_is_cut_at_every_byte() {
     let place = Arc::clone(&cut);
     RUNTIME.spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
-            let server = UnixStream::connect(server::socket()).await.unwrap();
+            let server = UnixStream::connect(socket()).await.unwrap();
             tokio::spawn(pass_on(client, server, Arc::clone(&place)));
         }
     });
-    let store = open(&settings_at(&address(&folder.0, "postgres")));
+    let store = open(&settings_at(&address_in(&folder.0, "postgres")));
     RUNTIME.block_on(async {
         let mut one = job("one").build();
         store.commit(vec![vec![Write::AddJob(one.clone())]]).await.unwrap();

@@ -3,6 +3,7 @@
 mod conformance;
 mod like_memory;
 mod links;
+mod objects;
 mod places;
 mod plans;
 mod races;

@@ -219,14 +219,19 @@ fn a_change_of_an_item_is_not_overtaken() {
     );
 }
 
-/// The version of a new item continues after all changes, those of a moment ago too.
 #[test]
-fn the_latest_items_version_is_not_a_remembered_one() {
+fn each_call_sees_the_changes_of_items_before_it() {
     let settings = settings();
     let (store, other) = (open(&settings), open(&settings));
-    let before = RUNTIME.block_on(store.items_version()).unwrap();
-    commit(&other, vec![vec![set_item(0, 1)], vec![set_item(1, 2)]]);
-    assert_eq!(RUNTIME.block_on(store.latest_items_version()).unwrap(), before + 2);
+    for version in 0..100 {
+        let calls = || join_all((0..8).map(|_| store.items_version()));
+        let before = RUNTIME.block_on(calls());
+        commit(&other, vec![vec![set_item(version, version + 1)]]);
+        let after = RUNTIME.block_on(calls());
+        for (before, after) in before.into_iter().zip(after) {
+            assert_eq!(after.unwrap(), before.unwrap() + 1);
+        }
+    }
 }
 
 /// Postgres refuses a key that is too long for its index.

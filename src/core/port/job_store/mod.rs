@@ -203,14 +203,8 @@ pub trait JobStore: Send + Sync {
     /// Every item of a kind, by name.
     async fn items(&self, kind: ItemKind) -> Result<Vec<Item>, StoreError>;
 
-    /// A number that rises whenever an item changes that [`ItemKind::is_decided_under`]. A store may
-    /// return one of a moment ago: every decision commits the item that it was made under.
+    /// A number that rises whenever an item changes that [`ItemKind::is_decided_under`].
     async fn items_version(&self) -> Result<u64, StoreError>;
-
-    /// The number of [`Self::items_version`] after every change that was committed before the call.
-    async fn latest_items_version(&self) -> Result<u64, StoreError> {
-        self.items_version().await
-    }
 
     /// Records by name: one page per query, in their order.
     ///

@@ -45,11 +45,13 @@ pub enum RecordKind {
     Waiting,
     /// A part of the state of a retry strategy in a queue.
     RetryState,
+    /// That a server which shares the store is running. Kept for seconds after its end.
+    Server,
 }
 
 impl RecordKind {
     /// Every kind.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Reply,
         Self::DeadLetter,
         Self::Worker,
@@ -62,6 +64,7 @@ impl RecordKind {
         Self::PluginCall,
         Self::Waiting,
         Self::RetryState,
+        Self::Server,
     ];
 
     /// The kind's name in stores.
@@ -79,6 +82,7 @@ impl RecordKind {
             Self::PluginCall => "plugin_call",
             Self::Waiting => "waiting",
             Self::RetryState => "retry_state",
+            Self::Server => "server",
         }
     }
 

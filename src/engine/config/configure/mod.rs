@@ -78,7 +78,7 @@ impl Engine {
     /// the two.
     async fn version_before(&self, was: u64) -> Result<u64, Error> {
         // Every change of an item raises this number, so no item has a higher version.
-        if was == 0 { Ok(self.ports.store.latest_items_version().await?) } else { Ok(was) }
+        if was == 0 { Ok(self.ports.store.items_version().await?) } else { Ok(was) }
     }
 
     /// Commits a change of items, which keep the fields of a newer release. Returns false if one of

@@ -1,0 +1,169 @@
+//! A Postgres server that all tests of a run share: started by the first one, without root, in a
+//! folder of its own, on a Unix socket. A shell stops it when the run ends, however it ends.
+
+#![allow(clippy::disallowed_methods, reason = "tests find the programs of this machine")]
+
+use std::{
+    fs, io,
+    os::unix::{
+        fs::{DirBuilderExt as _, lchown},
+        net::UnixStream,
+        process::{CommandExt as _, parent_id},
+    },
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::{
+        LazyLock,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+/// The socket's folder of the server that tests share.
+static SERVER: LazyLock<PathBuf> = LazyLock::new(|| shared().expect("Postgres can be started"));
+/// The file of the socket in its folder.
+const SOCKET: &str = ".s.PGSQL.5432";
+
+/// Settings of a server without durability, which no test needs.
+const SETTINGS: &str = "listen_addresses = ''\nfsync = off\nfull_page_writes = off\n\
+     shared_buffers = 64MB\nmax_connections = 300\nautovacuum = off\nlog_min_messages = fatal\n";
+
+/// The programs of the server: of the path, or where Debian has them.
+fn programs() -> PathBuf {
+    let mut places: Vec<PathBuf> = Vec::new();
+    if let Ok(versions) = fs::read_dir("/usr/lib/postgresql") {
+        places.extend(versions.flatten().map(|version| version.path().join("bin")));
+    }
+    places.sort();
+    places.reverse();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    places.extend(std::env::split_paths(&path));
+    let has_all = |place: &PathBuf| ["initdb", "postgres"].iter().all(|it| place.join(it).exists());
+    let place = places.into_iter().find(has_all).expect("initdb and postgres are installed");
+    // A link may be where the user of the server cannot read it.
+    let program = fs::canonicalize(place.join("initdb")).expect("it exists");
+    program.parent().expect("it is in a folder").to_owned()
+}
+
+/// The user that may run the server, if this one is root: Postgres refuses root.
+fn user() -> Option<(u32, u32)> {
+    let me = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let is_root = me.lines().any(|line| line.starts_with("Uid:\t0\t"));
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let numbers = |name: &str| {
+        let line = users.lines().find(|line| line.starts_with(&format!("{name}:")))?;
+        let mut fields = line.split(':').skip(2);
+        Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+    };
+    is_root.then(|| numbers("postgres").or_else(|| numbers("nobody")).expect("a user for it"))
+}
+
+fn command(program: &Path, user: Option<(u32, u32)>) -> Command {
+    let mut command = Command::new(program);
+    if let Some((uid, gid)) = user {
+        command.uid(uid).gid(gid);
+    }
+    command.current_dir("/").stdin(Stdio::null());
+    command
+}
+
+/// The name of this run, and the process that ends with it. The test runner makes a process for each
+/// test.
+fn run() -> (String, u32) {
+    let own = || (std::process::id().to_string(), std::process::id());
+    let runner = std::env::var_os("NEXTEST_RUN_ID").map(|id| id.to_string_lossy().into_owned());
+    // Random digits enough, and short: a socket's path has at most 104 bytes.
+    runner.map_or_else(own, |id| (id.chars().take(13).collect(), parent_id()))
+}
+
+fn shared() -> io::Result<PathBuf> {
+    let (name, owner) = run();
+    let dir = std::env::temp_dir().join(format!("tidegate-pg-{name}"));
+    // No other user knows its name before it exists.
+    make_folder(&dir)?;
+    let lock = fs::File::create(dir.join("lock"))?;
+    lock.lock()?;
+    if UnixStream::connect(dir.join(SOCKET)).is_err() {
+        start(&dir, owner)?;
+    }
+    Ok(dir)
+}
+
+/// Starts a server that only one test uses. Returns the address of its database.
+pub fn own_server() -> String {
+    let dir = std::env::temp_dir().join(format!("tidegate-pg-own-{}", std::process::id()));
+    make_folder(&dir).and_then(|()| start(&dir, std::process::id())).expect("it can be started");
+    address_in(&dir, "postgres")
+}
+
+/// A folder that only the user of the server can enter, unless a process of this run has made it.
+fn make_folder(dir: &Path) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+        Ok(()) => user().map_or(Ok(()), |(uid, gid)| lchown(dir, Some(uid), Some(gid))),
+    }
+}
+
+/// Starts a server in `dir`, which ends when the process `owner` does.
+fn start(dir: &Path, owner: u32) -> io::Result<()> {
+    let (programs, user, data) = (programs(), user(), dir.join("data"));
+    let mut initdb = command(&programs.join("initdb"), user);
+    initdb.arg("-D").arg(&data).args(["-U", "tidegate", "-A", "trust", "-E", "UTF8"]);
+    initdb.args(["--locale=C", "--no-sync", "--wal-segsize=1"]);
+    let output = initdb.output()?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    fs::write(data.join("postgresql.auto.conf"), SETTINGS)?;
+    let mut server = command(&programs.join("postgres"), user);
+    server.arg("-D").arg(&data).arg("-k").arg(dir).stdout(Stdio::null()).stderr(Stdio::null());
+    // A signal to the tests by their terminal must not stop it.
+    let server = server.process_group(0).spawn()?.id();
+    let script = format!(
+        "while kill -0 {owner}; do sleep 1; done; kill -QUIT {server}; \
+         while kill -0 {server}; do sleep 0.1; done; rm -rf '{dir}'",
+        dir = dir.display()
+    );
+    let mut shell = command(Path::new("sh"), None);
+    shell.args(["-c", &script]).stdout(Stdio::null()).stderr(Stdio::null());
+    shell.process_group(0).spawn()?;
+    let config: tokio_postgres::Config = address_in(dir, "postgres").parse().expect("it is valid");
+    let ready = async move {
+        let mut wait = tokio::time::interval(Duration::from_millis(20));
+        for _ in 0..1500 {
+            if config.connect(tokio_postgres::NoTls).await.is_ok() {
+                return true;
+            }
+            wait.tick().await;
+        }
+        false
+    };
+    // The caller may be on a runtime.
+    let waiter = std::thread::spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime can be made").block_on(ready)
+    });
+    assert!(waiter.join().expect("it does not panic"), "the server does not answer");
+    Ok(())
+}
+
+/// The address of a database of the server with its socket in `dir`.
+pub fn address_in(dir: &Path, database: &str) -> String {
+    let host = dir.display().to_string().replace('/', "%2F");
+    format!("postgres://tidegate@{host}/{database}?sslmode=disable")
+}
+
+/// The address of a database of the server that tests share.
+pub fn address(database: &str) -> String {
+    address_in(&SERVER, database)
+}
+
+/// The socket of the server that tests share.
+pub fn socket() -> PathBuf {
+    SERVER.join(SOCKET)
+}
+
+/// A name for a schema or a database that no other test has.
+pub fn new_name() -> String {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    format!("test_{}_{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed))
+}
