@@ -320,26 +320,51 @@ impl Engine {
     ///
     /// The store's.
     pub async fn load_running(&self) -> Result<(), Error> {
+        self.read_running().await.map(|_| ())
+    }
+
+    /// As [`Self::load_running`]; removes the jobs from the cache that have ended. Where processes
+    /// share the store, others have claimed and settled some.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn reload_running(&self) -> Result<(), Error> {
+        let known: Vec<JobId> = self.running.lock().iter().map(|job| job.id.clone()).collect();
+        // What was claimed meanwhile is not among these.
+        if let Some(running) = self.read_running().await? {
+            let mut cache = self.running.lock();
+            known.iter().filter(|id| !running.contains(*id)).for_each(|id| cache.remove(id));
+        }
+        Ok(())
+    }
+
+    /// Caches the running jobs of every queue. Returns all of them, unless there are more than the
+    /// cache holds.
+    async fn read_running(&self) -> Result<Option<HashSet<JobId>>, Error> {
         let catalog = self.catalog().await?;
         let queues: BTreeSet<&QueueName> =
             catalog.types.values().map(|item| &item.config.queue).collect();
-        let mut left = MAX_CACHED_JOBS.get();
+        let mut running = HashSet::new();
         for queue in queues {
             let mut after = None;
-            while left > 0 {
+            loop {
                 let page =
                     self.ports.store.running(queue, after.as_ref(), MAX_RUNNING_PAGE).await?;
                 after = last_id(&page);
-                for job in page.iter().flatten().take(left) {
+                for job in page.iter().flatten() {
+                    if running.len() == MAX_CACHED_JOBS.get() {
+                        return Ok(None);
+                    }
                     self.cache_job(job);
+                    running.insert(job.id.clone());
                 }
-                left = left.saturating_sub(page.len());
                 if page.len() < MAX_RUNNING_PAGE as usize || after.is_none() {
                     break;
                 }
             }
         }
-        Ok(())
+        Ok(Some(running))
     }
 
     /// The jobs with these ids, from the cache or else from the store.

@@ -21,6 +21,7 @@ use super::memory;
 use super::{Context, ExitCode, doctor::Served};
 use tidegate_backends::{
     http::HttpTarget,
+    sealed::KeySource,
     sqlite::forget_database,
     system::{DevClock, SystemClock, SystemEntropy},
     wasm::{compile::Compiler, compile_process::Process},
@@ -63,6 +64,10 @@ pub struct Args {
     /// The directory of the data [default: ./tidegate-data].
     #[arg(long)]
     pub data: Option<PathBuf>,
+    /// A Postgres database instead of the data directory, which several servers may share:
+    /// `postgres://HOST/DATABASE`. A password is safer in `TIDEGATE_STORE`.
+    #[arg(long, conflicts_with_all = ["data", "new"])]
+    pub store: Option<String>,
     /// Start without a database in a directory that had one. What it had is not recovered.
     #[arg(long)]
     pub new: bool,
@@ -79,6 +84,7 @@ pub struct Args {
 struct Flags<'a> {
     listen: Option<SocketAddr>,
     data: Option<&'a Path>,
+    store: Option<&'a str>,
     public_url: Option<&'a url::Url>,
 }
 
@@ -104,6 +110,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let flags = Flags {
         listen: args.listen,
         data: args.data.as_deref(),
+        store: args.store.as_deref(),
         public_url: args.public_url.as_ref(),
     };
     let (settings, sources) = Settings::load_with_sources(args.config.as_deref(), &flags)?;
@@ -121,11 +128,8 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let metrics = MetricsCollection::start(&settings)?;
     let serving = start(&settings, &sources, Some(metrics.prometheus()), None).await?;
     supervisor::ready(serving.address);
-    ctx.note(format_args!(
-        "tidegate serves {} on http://{}",
-        settings.data.display(),
-        serving.address
-    ));
+    let place = place(&settings);
+    ctx.note(format_args!("tidegate serves {place} on http://{}", serving.address));
     until_stopped().await?;
     supervisor::stopping();
     serving.stop().await;
@@ -149,7 +153,7 @@ pub(super) fn settings_of(
     listen: Option<SocketAddr>,
     data: &Path,
 ) -> anyhow::Result<(Settings, Sources)> {
-    let flags = Flags { listen, data: Some(data), public_url: None };
+    let flags = Flags { listen, data: Some(data), store: None, public_url: None };
     Ok(Settings::load_with_sources(None, &flags)?)
 }
 
@@ -246,14 +250,22 @@ pub async fn start(
         shutdown: settings.shutdown_seconds.duration(),
         ..Options::default()
     };
-    let builder = Server::open_with_keys(&settings.data, settings.guard(), settings.keys()?)?;
+    let (guard, keys) = (settings.guard(), settings.keys()?);
+    let builder = match (settings.database()?, keys) {
+        (Some(database), KeySource::Given(keys)) => {
+            Server::open_postgres(database, guard, keys).await?
+        }
+        (_, keys) => Server::open_with_keys(&settings.data, guard, keys)?,
+    };
     let builder = builder.compiler(compiler()?);
     let of_jobs: Arc<dyn Clock> = match &dev_clock {
         Some(clock) => Arc::clone(clock) as _,
         None => Arc::new(SystemClock),
     };
-    let checkup = Served::new(settings.data.clone(), of_jobs);
-    let mut builder = builder.rules(rules).options(options).health_check(Arc::new(checkup));
+    let mut builder = builder.rules(rules).options(options);
+    if settings.store.is_none() {
+        builder = builder.health_check(Arc::new(Served::new(settings.data.clone(), of_jobs)));
+    }
     if let Some(clock) = &dev_clock {
         builder = builder.clock(Arc::clone(clock) as Arc<dyn Clock>);
     }
@@ -262,7 +274,7 @@ pub async fn start(
         builder =
             builder.traces(Arc::clone(exporter) as Arc<dyn Spans>, settings.tracing.sample_ratio);
     }
-    let server = builder.start().await.map_err(|error| unusable(error, &settings.data))?;
+    let server = builder.start().await.map_err(|error| unusable(error, settings))?;
 
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let http = || HttpTarget::new(settings.guard());
@@ -324,14 +336,22 @@ pub async fn start(
     Ok(Serving { address, server, auth, closing, listener, exporter })
 }
 
+/// Where the data is, for a person.
+fn place(settings: &Settings) -> String {
+    match &settings.store {
+        Some(_) => "a Postgres database".to_owned(),
+        None => settings.data.display().to_string(),
+    }
+}
+
 /// The error of a start. If the stored data cannot be used, it says what to do.
-fn unusable(error: tidegate_engine::Error, data: &Path) -> anyhow::Error {
+fn unusable(error: tidegate_engine::Error, settings: &Settings) -> anyhow::Error {
     let is_of_data = matches!(error, tidegate_engine::Error::Internal(_));
     let error = anyhow::Error::from(error);
-    if !is_of_data {
+    if !is_of_data || settings.store.is_some() {
         return error;
     }
-    let data = data.display();
+    let data = settings.data.display();
     error.context(format!(
         "the data in {data} cannot be used; see `tidegate doctor --data {data}`, or restore it from \
          a backup"

@@ -80,8 +80,8 @@ async fn history(
 ) -> HandlerResult {
     let range = params.one::<HistoryRange>("range")?.unwrap_or_default();
     params.done()?;
-    if api.server.is_serverless() {
-        let detail = "a function does not know what the others run";
+    if api.server.shares_store() {
+        let detail = "a process that shares its store does not know what others run";
         return Err(Problem::new(ErrorCode::WorkerHistoryNotSupported, detail));
     }
     Ok(accept.ok(api.server.worker_history(&name, range).await?).into_response())

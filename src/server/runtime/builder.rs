@@ -13,13 +13,14 @@ use super::{
     lease_calls::LeaseCalls,
     measurement::LatestMeasurement,
     plugin_calls, plugin_registry, serverless, shadow,
+    shared::{NoticingStore, Shared},
     trigger_status::TriggerStatuses,
     waiters,
 };
 use crate::telemetry::traces::Traces;
 use tidegate_core::{
     job::TypeName,
-    port::{Clock, HealthCheck, Policy, Spans, Target},
+    port::{Clock, HealthCheck, Notices, Policy, Spans, Target},
 };
 use tidegate_engine::{Engine, Error, Ports, Rules};
 
@@ -34,6 +35,8 @@ pub struct Builder {
     pub(super) hosted: Option<plugin_registry::Hosted>,
     pub(super) health_check: Option<Arc<dyn HealthCheck>>,
     pub(super) serverless: bool,
+    /// The notices between this server and the others on its store; none if there are no others.
+    pub(super) notices: Option<Arc<dyn Notices>>,
 }
 
 impl Builder {
@@ -119,6 +122,13 @@ impl Builder {
             let (clock, seen) = (Arc::clone(&ports.clock), Arc::clone(&seen));
             ports.store = Arc::new(WatchedStore::new(ports.store, seen, clock));
         }
+        let shared = self.notices.map(|notices| {
+            let outgoing = Arc::default();
+            let store = Arc::clone(&ports.store);
+            ports.store = Arc::new(NoticingStore::new(store, Arc::clone(&outgoing)));
+            let name = format!("{:032x}", ports.entropy.bits());
+            Arc::new(Shared::new(notices, outgoing, name))
+        });
         let started_at = ports.clock.now();
         let inner = Arc::new(Inner {
             engine: Arc::new(Engine::new(ports, self.rules)),
@@ -142,6 +152,7 @@ impl Builder {
             recorded_calls: plugin_calls::RecordedCalls::default(),
             health_check: self.health_check,
             serverless: self.serverless.then(serverless::Serverless::default),
+            shared,
             #[cfg(feature = "embedded")]
             simulation: Arc::default(),
             pending: Arc::default(),
@@ -176,6 +187,7 @@ impl Server {
             hosted: None,
             health_check: None,
             serverless: false,
+            notices: None,
         }
     }
 }

@@ -87,10 +87,10 @@ impl Server {
         self.inner.engine.trigger(name).await
     }
 
-    /// What a trigger did, with at most `most` events. None on a serverless server, whose processes
-    /// come and go.
+    /// What a trigger did, with at most `most` events. None if processes share the store,
+    /// because each knows only what it did itself.
     pub fn trigger_status(&self, name: &TriggerName, most: usize) -> Option<TriggerStatus> {
-        (!self.inner.is_serverless()).then(|| self.inner.trigger_statuses.of(name, most))
+        (!self.inner.shares_store()).then(|| self.inner.trigger_statuses.of(name, most))
     }
 
     /// What a trigger would do about `event`, without doing it.

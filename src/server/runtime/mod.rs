@@ -40,6 +40,7 @@ mod registrations;
 mod schedules;
 pub mod serverless;
 mod shadow;
+mod shared;
 #[cfg(feature = "embedded")]
 mod simulation;
 #[cfg(test)]
@@ -61,7 +62,9 @@ use tokio::sync::watch;
 pub use crate::runtime::builder::Builder;
 pub use crate::runtime::embedded::handler::{Call, Handled, Handler, Work};
 #[cfg(feature = "embedded")]
-pub use crate::runtime::embedded::open::{DirectoryOpenError, key_file};
+pub use crate::runtime::embedded::open::{
+    DatabaseOpenError, DirectoryOpenError, StartError, key_file,
+};
 pub use crate::runtime::plugin_registry::CannotPush;
 pub use crate::runtime::serverless::{NEAR, SweepReport};
 pub(crate) use crate::runtime::{
@@ -157,6 +160,8 @@ pub(crate) struct Inner {
     health_check: Option<Arc<dyn HealthCheck>>,
     /// The outbox and caches of a serverless server, which runs no tasks.
     serverless: Option<serverless::Serverless>,
+    /// What this server shares with others on its store; none if there are no others.
+    shared: Option<Arc<shared::Shared>>,
     /// Held while a simulation runs.
     #[cfg(feature = "embedded")]
     simulation: Arc<tokio::sync::Mutex<()>>,
@@ -203,12 +208,18 @@ impl Server {
         self.inner.is_serverless()
     }
 
+    /// Whether other processes may use its store: those of a serverless deployment, or [other
+    /// servers](Builder::shared).
+    pub fn shares_store(&self) -> bool {
+        self.inner.shares_store()
+    }
+
     /// The options.
     pub fn options(&self) -> &Options {
         &self.inner.options
     }
 
-    /// Wakes the task of every queue that is configured or has live jobs.
+    /// Wakes the task of every queue of this server that is configured or has live jobs.
     async fn wake_all(&self) -> Result<(), Error> {
         let catalog = self.inner.engine.catalog().await?;
         let live = self.inner.engine.ports().store.depth(None).await?.counts;
@@ -216,7 +227,8 @@ impl Server {
             depth.jobs > 0
                 && !matches!(depth.state, tidegate_core::port::job_store::StateFilter::Ended(_))
         });
-        for queue in catalog.queues.keys().cloned().chain(live.map(|depth| depth.queue)) {
+        let queues = catalog.queues.keys().cloned().chain(live.map(|depth| depth.queue));
+        for queue in queues.filter(|queue| self.inner.owns(queue.as_str())) {
             self.inner.wake(&queue);
         }
         Ok(())
@@ -254,7 +266,7 @@ impl Server {
                 tracing::warn!("some jobs were still running at the stop");
             }
         }
-        if !self.inner.is_serverless() {
+        if !self.inner.shares_store() {
             self.inner.end_step(true).await;
             self.inner.store_all_trigger_statuses().await;
             self.inner.store_plugin_calls().await;

@@ -17,6 +17,7 @@ use super::{
     embedded::{self, queue_task::QueueSnapshot, queue_task::TaskMessage},
     lease::QueueSelection,
     serverless::{self, NEAR, Serverless},
+    shared::OPERATIONS,
     workers::{Presence, Workers},
 };
 use tidegate_core::{
@@ -79,19 +80,19 @@ impl Inner {
         queue: &QueueName,
     ) -> Result<QueueSnapshot, Error> {
         match self.serverless() {
-            Some(_) => serverless::snapshot(&self.engine, queue).await,
-            None => Ok(self.queue(queue).snapshot()),
+            None if self.owns(queue.as_str()) => Ok(self.queue(queue).snapshot()),
+            _ => serverless::snapshot(&self.engine, queue).await,
         }
     }
 
     /// The status of the workers of each type of `queue`.
     ///
-    /// A serverless process does not know the workers of other processes: only what runs.
+    /// A process that shares its store does not know the workers of others: only what runs.
     pub(super) async fn worker_status(
         self: &Arc<Self>,
         queue: &QueueName,
     ) -> Result<Box<dyn Fn(&TypeName) -> WorkerStatus + Send + Sync>, Error> {
-        if self.is_serverless() {
+        if self.shares_store() {
             return serverless::worker_status(&self.engine, queue).await;
         }
         let catalog = self.engine.catalog().await?;
@@ -111,10 +112,10 @@ impl Inner {
 }
 
 impl Server {
-    /// The pull workers that call this process; of a serverless deployment, those that registered
-    /// with any of its processes.
+    /// The pull workers that call this process; of processes that share a store, those that
+    /// registered with any of them.
     pub(super) async fn shared_workers(&self) -> Result<Arc<Workers>, Error> {
-        if self.inner.is_serverless() {
+        if self.inner.shares_store() {
             return self.stored_workers().await;
         }
         Ok(Arc::clone(&self.inner.workers))
@@ -156,7 +157,9 @@ impl Server {
     pub(super) fn continue_operation(&self, stored: StoredOperation) {
         match self.inner.serverless() {
             Some(serverless) => serverless.outbox.operation_left(&stored.operation.id),
-            None => self.spawn_operation(stored),
+            // Otherwise their owner learns of it.
+            None if self.inner.owns(OPERATIONS) => self.spawn_operation(stored),
+            None => {}
         }
     }
 

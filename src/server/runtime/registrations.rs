@@ -1,7 +1,7 @@
 //! What pull workers registered, as stored records.
 //!
 //! An embedded server stores capacities, which outlast its restart for a week after the worker was
-//! last heard. A serverless deployment stores each registration for ten minutes: its processes share
+//! last heard. If processes share the store, each registration is stored for ten minutes: they share
 //! no memory, and count the workers of a queue by these records.
 
 use std::{sync::Arc, time::Duration};
@@ -24,11 +24,11 @@ use tidegate_engine::{Error, request::Registration};
 
 /// How long a capacity is kept after the worker was last heard, give or take a day.
 const RETENTION: Duration = Duration::from_hours(7 * 24);
-/// Most registrations that are kept by an embedded server, and read by a serverless one.
+/// Most registrations that are kept, and that are read.
 const MAX_REGISTRATIONS: u64 = 10_000;
 /// Most records that are read for them.
 const MAX_RECORDS: usize = 10 * MAX_REGISTRATIONS as usize;
-/// How old the registrations may be that a serverless server counts.
+/// How old the registrations may be that are counted.
 const MAX_STORED_AGE: Duration = Duration::from_secs(5);
 /// Records that one read returns.
 const PAGE_RECORDS: u32 = 1000;
@@ -64,9 +64,9 @@ impl Server {
         worker: &str,
         registration: &Registration,
     ) -> Result<(), Error> {
-        let is_serverless = self.inner.is_serverless();
+        let is_shared = self.inner.shares_store();
         let Registration { capacity, queue, types } = match registration {
-            whole if is_serverless => whole.clone(),
+            whole if is_shared => whole.clone(),
             // An embedded server learns the rest from lease requests.
             Registration { capacity: Some(capacity), .. } => Registration::of_capacity(*capacity),
             _ => return self.remove_registration(worker).await,
@@ -75,13 +75,13 @@ impl Server {
         let bytes =
             serde_json::to_vec(&registered).map_err(|error| Error::Internal(error.to_string()))?;
         let (kind, now) = (RecordKind::Worker, self.now());
-        let until = now + if is_serverless { WORKER_EXPIRY } else { RETENTION };
+        let until = now + if is_shared { WORKER_EXPIRY } else { RETENTION };
         let record = Record { kind, name: record_name(worker), until, bytes };
         let store = &self.inner.engine.ports().store;
         store.commit(vec![vec![Write::PutRecord(record)]]).await?;
         *self.inner.stored_workers.lock() = None;
         // The table of a serverless deployment expires them.
-        if !is_serverless
+        if !self.inner.is_serverless()
             && let Err(error) = store.purge(kind, now, MAX_REGISTRATIONS, PAGE_RECORDS).await
         {
             tracing::warn!(%error, "old registrations of workers were not removed");
@@ -115,7 +115,7 @@ impl Server {
         Ok(())
     }
 
-    /// The workers that registered in the last ten minutes, as stored by a serverless deployment a
+    /// The workers that registered in the last ten minutes, as stored by processes that share the store a
     /// few seconds ago or later. Every worker asks for their number every few seconds.
     pub(super) async fn stored_workers(&self) -> Result<Arc<Workers>, Error> {
         let now = self.now();

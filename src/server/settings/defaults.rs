@@ -10,6 +10,7 @@ impl Default for Settings {
         Self {
             listen: ([127, 0, 0, 1], 8080).into(),
             data: "./tidegate-data".into(),
+            store: None,
             encryption_key: None,
             encryption_key_file: None,
             admin_token: None,

@@ -21,7 +21,12 @@ use url::Url;
 use crate::auth::local;
 use tidegate_backends::http::Guard;
 #[cfg(feature = "embedded")]
-use tidegate_backends::sealed::{KeySource, Keys};
+use tidegate_backends::{
+    postgres::BadAddress,
+    sealed::{KeySource, Keys},
+};
+#[cfg(feature = "embedded")]
+use tidegate_core::error_chain::ErrorChain;
 use tidegate_core::{target::Push, time::Seconds, validate::AllowedHosts};
 
 pub use describe::Sources;
@@ -59,6 +64,11 @@ documented! {
         pub listen: SocketAddr,
         /// The data directory, created if missing. One server at a time.
         pub data: PathBuf,
+        /// A Postgres database instead of the data directory, which several servers may share:
+        /// `postgres://USER:PASSWORD@HOST:PORT/DATABASE` with the parameters of libpq, and `schema`
+        /// for the schema of the tables. Needs `encryption_key` or `encryption_key_file`. Its
+        /// password is never shown. Default: the data directory.
+        pub store: Option<String>,
         /// The key that encrypts the secrets of targets in the database: 32 random bytes in base64
         /// (`openssl rand -base64 32`). Several, separated by commas: the first encrypts, all
         /// decrypt. Default: the key in the file `key` of the data directory, created if missing.
@@ -280,11 +290,29 @@ impl Settings {
         if self.allow_unsafe_targets { Guard::Off } else { Guard::On }
     }
 
+    /// The database that other servers may share, if `store` names one.
+    ///
+    /// # Errors
+    ///
+    /// It is no address of a database.
+    #[cfg(feature = "embedded")]
+    pub fn database(&self) -> Result<Option<tidegate_backends::postgres::Settings>, Fault> {
+        let Some(address) = &self.store else { return Ok(None) };
+        let wrong = |problem: String| Fault { setting: "store", problem };
+        if !["postgres://", "postgresql://"].iter().any(|scheme| address.starts_with(scheme)) {
+            return Err(wrong("must begin with postgres://".into()));
+        }
+        let read = address.parse();
+        read.map(Some)
+            .map_err(|bad: BadAddress| wrong(format!("cannot be used: {}", ErrorChain(&bad))))
+    }
+
     /// Where the keys come from that encrypt the secrets of targets.
     ///
     /// # Errors
     ///
-    /// The named file cannot be read, or has no keys.
+    /// The named file cannot be read, or has no keys. A store that servers share needs keys that all
+    /// of them have.
     #[cfg(feature = "embedded")]
     pub fn keys(&self) -> Result<KeySource, Fault> {
         let (setting, text) = match (&self.encryption_key, &self.encryption_key_file) {
@@ -296,6 +324,12 @@ impl Settings {
                     problem: format!("{} cannot be read: {error}", file.display()),
                 })?;
                 (setting, text)
+            }
+            (None, None) if self.store.is_some() => {
+                let problem = "must be given with `store`, or encryption_key_file: a key in the data \
+                               directory of one server would be lost with it, and others would not \
+                               have it";
+                return Err(Fault { setting: "encryption_key", problem: problem.into() });
             }
             (None, None) => return Ok(KeySource::File(crate::runtime::key_file(&self.data))),
         };

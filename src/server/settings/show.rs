@@ -11,6 +11,7 @@ impl Settings {
     pub(super) fn without_secrets(&self) -> Value {
         let mut shown = self.clone();
         shown.encryption_key = shown.encryption_key.map(|_| "***".to_owned());
+        shown.store = shown.store.map(|address| without_password(&address));
         shown.admin_token = shown.admin_token.map(|_| "***".to_owned());
         shown.oidc.client_secret = shown.oidc.client_secret.map(|_| "***".to_owned());
         shown.tracing.otlp_headers.values_mut().for_each(|value| "***".clone_into(value));
@@ -39,6 +40,16 @@ impl Settings {
         }
         serde_json::to_value(shown).expect("settings are plain data")
     }
+}
+
+/// The address of a database without its password. What is no URL may have one anywhere.
+fn without_password(address: &str) -> String {
+    let Ok(mut url) = address.parse::<url::Url>() else { return "***".to_owned() };
+    let has_password = url.query_pairs().any(|(name, _)| name == "password");
+    if has_password || (url.password().is_some() && url.set_password(Some("***")).is_err()) {
+        return "***".to_owned();
+    }
+    url.into()
 }
 
 /// One setting per line, as in TOML, without secrets.

@@ -438,3 +438,38 @@ fn metrics_are_excluded_by_name_or_prefix() {
         [true, false, true]
     );
 }
+
+#[test]
+fn a_store_is_the_address_of_a_database_and_needs_a_given_key() {
+    for (store, problem) in [
+        ("jobs.db", "must begin with postgres://"),
+        ("postgres://h/d?sslmode=maybe", "cannot be used: "),
+        ("postgres://h/d?schema=A", "cannot be used: the schema "),
+    ] {
+        let (setting, origin, found) = wrong(from_environment(&[("TIDEGATE_STORE", store)]));
+        assert_eq!((&*setting, &*origin), ("store", "the environment variable TIDEGATE_STORE"));
+        assert!(found.starts_with(problem), "{found}");
+    }
+    let store = ("TIDEGATE_STORE", "postgresql://ann:secret@db.example/jobs");
+    let refused = from_environment(&[store]).unwrap().keys().map(drop).unwrap_err();
+    assert_eq!(refused.setting, "encryption_key");
+    let key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+    let settings = from_environment(&[store, ("TIDEGATE_ENCRYPTION_KEY", key)]).unwrap();
+    assert!(matches!(settings.keys(), Ok(KeySource::Given(_))));
+    assert!(settings.database().unwrap().is_some());
+    assert!(Settings::default().database().unwrap().is_none());
+}
+
+#[test]
+fn the_password_of_a_store_is_never_shown() {
+    for (store, shown) in [
+        ("postgres://ann:secret@h/d?schema=a", "postgres://ann:***@h/d?schema=a"),
+        ("postgres://ann@h/d", "postgres://ann@h/d"),
+        ("postgres://h/d?user=ann&password=secret", "***"),
+        ("host=h password=secret", "***"),
+    ] {
+        let settings = Settings { store: Some(store.into()), ..Settings::default() };
+        assert_eq!(settings.without_secrets()["store"], shown, "{store}");
+        assert!(!format!("{settings} {settings:?}").contains("secret"), "{store}");
+    }
+}

@@ -70,6 +70,8 @@ impl Settings {
         if self.data.as_os_str().is_empty() {
             return fault("data", "must name a directory");
         }
+        #[cfg(feature = "embedded")]
+        self.database()?;
         if let Some(keys) = &self.encryption_key {
             if self.encryption_key_file.is_some() {
                 return fault("encryption_key", "must not be given with encryption_key_file");

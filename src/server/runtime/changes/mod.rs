@@ -248,7 +248,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// 501 `streams_not_supported` of a serverless deployment; 503 `too_many_streams`, and
+    /// 501 `streams_not_supported` of a process that shares its store; 503 `too_many_streams`, and
     /// [`Error::Unavailable`] while the server stops.
     pub(crate) fn changes(
         &self,
@@ -258,8 +258,8 @@ impl Server {
         let refused = |code, message: &str| {
             Err(Error::Conflict { code, message: message.to_owned(), holder: None })
         };
-        if self.inner.is_serverless() {
-            let message = "a function does not keep connections: poll GET /v1/jobs";
+        if self.inner.shares_store() {
+            let message = "this process does not see what others change: poll GET /v1/jobs";
             return refused(ErrorCode::StreamsNotSupported, message);
         }
         if *self.inner.stopping.borrow() != StopPhase::Serving {

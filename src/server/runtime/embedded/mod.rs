@@ -21,6 +21,7 @@ use super::{Inner, Server};
 use super::{
     changes, plugin_registry,
     shadow::{self, ShadowCalls},
+    shared,
 };
 use tidegate_core::job::{QueueName, TypeName};
 #[cfg(any(test, feature = "embedded"))]
@@ -36,15 +37,25 @@ impl Server {
         inner.apply_recording_rules(&catalog);
         inner.engine.record_schema(catalog).await?;
         plugin_registry::recompile(self).await?;
-        self.load_capacities().await?;
-        inner.load_history().await;
-        inner.load_trigger_statuses().await;
-        inner.engine.load_running().await?;
-        restart::CutPushes::find(self).await?.resume(self).await?;
+        if inner.shares_store() {
+            self.join().await?;
+            // The pushes and operations under way are those of others.
+            self.wake_all().await?;
+        } else {
+            self.load_capacities().await?;
+            inner.load_history().await;
+            inner.load_trigger_statuses().await;
+            inner.engine.load_running().await?;
+            restart::CutPushes::find(self).await?.resume(self).await?;
+            changes::spawn(inner);
+        }
         sweeper::spawn(inner);
-        changes::spawn(inner);
         schedules::spawn(inner);
         shadow::spawn(Arc::downgrade(inner), shadow_calls);
+        if inner.shares_store() {
+            shared::spawn(inner);
+            return Ok(());
+        }
         operations::resume(self).await
     }
 }

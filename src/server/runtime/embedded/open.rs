@@ -1,5 +1,5 @@
-//! A server on a directory: SQLite for jobs, files for large bodies, the machine's clock and
-//! entropy.
+//! A server on a directory: SQLite for jobs, files for large bodies. Or on a database that several
+//! servers share. With the machine's clock and entropy.
 
 use std::{
     error::Error,
@@ -7,18 +7,20 @@ use std::{
     sync::Arc,
 };
 
-use object_store::local::LocalFileSystem;
+use object_store::{ObjectStore, local::LocalFileSystem};
 
 use crate::runtime::{Builder, Server};
 use tidegate_backends::{
     http::{Guard, HttpTarget},
+    postgres::{self, PostgresStore},
     private,
-    sealed::{KeySource, SealedStore},
+    sealed::{KeySource, Keys, SealedStore},
     sqlite::{OpenError, SqliteStore},
     system::{SystemClock, SystemEntropy},
     wasm::{PluginHost, Run, compile::Compiler},
 };
 use tidegate_core::port::{
+    job_store::SharedStore,
     policy::{Fault, NoPolicy},
     target::TargetError,
 };
@@ -33,6 +35,25 @@ pub enum DirectoryOpenError {
     /// The directory for large bodies cannot be used.
     #[error("the directory for large bodies cannot be used")]
     Objects(#[source] Box<dyn Error + Send + Sync>),
+    /// A part of the server cannot start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+}
+
+/// Why a database cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum DatabaseOpenError {
+    /// The job store cannot be used.
+    #[error(transparent)]
+    Store(#[from] postgres::OpenError),
+    /// A part of the server cannot start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+}
+
+/// Why a part of a server cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
     /// The plugin host cannot start on this machine.
     #[error(transparent)]
     Plugins(#[from] Fault),
@@ -69,7 +90,7 @@ impl Server {
         guard: Guard,
         keys: KeySource,
     ) -> Result<Builder, DirectoryOpenError> {
-        let store = SealedStore::new(Arc::new(SqliteStore::open(dir)?), keys);
+        let store = Arc::new(SqliteStore::open(dir)?);
         let objects = dir.join("objects");
         private::create_dir(&objects)
             .and_then(|()| private::close(&objects))
@@ -78,16 +99,44 @@ impl Server {
             .map_err(|error| DirectoryOpenError::Objects(error.into()))?;
         // A body must be as durable as the job that names it.
         let objects = Arc::new(objects.with_fsync(true));
-        let host = PluginHost::new(objects.clone(), Arc::new(SystemClock), Run::Aside)?;
+        Ok(Self::builder_of(store, objects, guard, keys)?)
+    }
+
+    /// A builder of a server on a Postgres database, which any number of servers may share. Large
+    /// bodies and plugins are in the database too. The tables are made if there are none.
+    ///
+    /// # Errors
+    ///
+    /// [`DatabaseOpenError`], for example if the database does not answer.
+    pub async fn open_postgres(
+        settings: postgres::Settings,
+        guard: Guard,
+        keys: Keys,
+    ) -> Result<Builder, DatabaseOpenError> {
+        let store = PostgresStore::open(settings, Arc::new(SystemClock)).await?;
+        let (notices, objects) = (Arc::new(store.notices()), Arc::new(store.objects()));
+        let health = Arc::new(store.health());
+        let builder = Self::builder_of(Arc::new(store), objects, guard, KeySource::Given(keys))?;
+        Ok(builder.shared(notices).health_check(health))
+    }
+
+    /// A builder of a server on `store` and `objects`. Plugins run beside the server.
+    fn builder_of(
+        store: SharedStore,
+        objects: Arc<dyn ObjectStore>,
+        guard: Guard,
+        keys: KeySource,
+    ) -> Result<Builder, StartError> {
+        let host = PluginHost::new(Arc::clone(&objects), Arc::new(SystemClock), Run::Aside)?;
         let ports = Ports {
-            store: Arc::new(store),
+            store: Arc::new(SealedStore::new(store, keys)),
             objects,
             work: Arc::new(MemoryWorkQueue::default()),
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
             policy: Arc::new(NoPolicy),
         };
-        let target = HttpTarget::new(guard).map_err(DirectoryOpenError::Target)?;
+        let target = HttpTarget::new(guard).map_err(StartError::Target)?;
         Ok(Self::builder(ports, Arc::new(target)).plugins(Arc::new(host), Compiler::Here))
     }
 }

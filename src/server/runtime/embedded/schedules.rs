@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::runtime::{Inner, StopPhase, WeakServer};
+use crate::runtime::{Inner, StopPhase, WeakServer, shared::SCHEDULES};
 use tidegate_core::{port::Clock, time::Timestamp};
 
 /// The longest time between two reads of the schedules.
@@ -36,6 +36,10 @@ async fn materialize(server: &WeakServer) -> Option<(Arc<dyn Clock>, Timestamp)>
     // A stop waits for a commit that is under way.
     let _busy = inner.busy()?;
     let clock = Arc::clone(&inner.engine.ports().clock);
+    if !inner.owns(SCHEDULES) {
+        let poll_at = clock.now() + POLL_INTERVAL;
+        return Some((clock, poll_at));
+    }
     let next_at = match inner.engine.materialize(Duration::ZERO).await {
         Ok(materialized) => {
             inner.on_materialized(&materialized);

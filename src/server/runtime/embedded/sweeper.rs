@@ -9,7 +9,11 @@ use std::{
 use tokio::task::JoinHandle;
 
 use crate::{
-    runtime::{Inner, StopPhase, audit, history, logs, trigger_status},
+    runtime::{
+        Inner, Server, StopPhase, audit, history, logs,
+        shared::{self, SWEEP},
+        trigger_status,
+    },
     telemetry::metrics,
 };
 use tidegate_core::{
@@ -66,6 +70,8 @@ struct Sweeper {
     replies_after: Option<String>,
     triggers_at: Timestamp,
     passes_at: Timestamp,
+    /// When the next step of the history is due that is counted.
+    step_at: Timestamp,
     /// The passes under way. They delay no sweep.
     passes: Option<JoinHandle<()>>,
     /// When what waits is counted next, and the count under way.
@@ -87,7 +93,14 @@ impl Sweeper {
                 tracing::warn!(%error, "queue depths cannot be read");
             }
         }
-        inner.end_step(false).await;
+        if !inner.owns(SWEEP) {
+            return None;
+        }
+        if inner.shares_store() {
+            self.record_swept_step(inner).await;
+        } else {
+            inner.end_step(false).await;
+        }
         if clock.now() >= self.replies_at {
             self.replies_at = clock.now() + REPLY_INTERVAL;
             self.replies_after = sweep_replies(inner, self.replies_after.take()).await;
@@ -121,6 +134,21 @@ impl Sweeper {
                 tracing::warn!(%error, "a sweep failed; it is repeated");
                 None
             }
+        }
+    }
+
+    /// Records a step of the history from what is counted, because each server knows only what it did
+    /// itself.
+    async fn record_swept_step(&mut self, inner: &Arc<Inner>) {
+        let now = inner.engine.now();
+        if now < self.step_at {
+            return;
+        }
+        self.step_at = now + PASS_INTERVAL;
+        let queues = inner.engine.catalog().await.map_or(0, |catalog| catalog.queues.len());
+        let server = Server { inner: Arc::clone(inner) };
+        if let Err(error) = server.record_swept_step(queues).await {
+            tracing::warn!(%error, "a step of the history was not stored");
         }
     }
 
@@ -198,6 +226,9 @@ async fn make_passes(inner: Arc<Inner>) {
     }
     if let Err(error) = audit::drop_old_entries(&inner.engine).await {
         tracing::warn!(%error, "old audit entries were not removed");
+    }
+    if let Err(error) = shared::drop_old_records(&inner).await {
+        tracing::warn!(%error, "old records of servers were not removed");
     }
     if let Err(error) = inner.drop_old_trigger_statuses().await {
         tracing::warn!(%error, "old statuses of triggers were not removed");

@@ -2,19 +2,19 @@
 //! in records of the store.
 //!
 //! ```text
-//!   embedded:    counters of this process, each 10 s ─┐            ┌▶ a record of an hour each
+//!   one process: counters of this process, each 10 s ─┐            ┌▶ a record of an hour each
 //!                                                     ├▶ steps of ─┤
-//!   serverless:  the counts of each sweep, each 60 s ─┘  the hour  └▶ every 5 min their sum: a step of
+//!   shared store: the counts of a sweep, each 60 s   ─┘  the hour  └▶ every 5 min their sum: a step of
 //!                                                                     the day, a record of a day each
 //! ```
 //!
-//! Workers have a [history of their own](workers), without a serverless deployment.
+//! Workers have a [history of their own](workers), unless processes share the store.
 //!
 //! The counters are those of the metrics: [`Inner::count_enqueued`], [`Inner::count_tick`] and
 //! [`Inner::count_finished`] are the only callers of both. An embedded server reads its records at
-//! the start. The processes of a serverless deployment share no memory, so each reads the records of
-//! others when a client requests a history, and takes what happened from the differences between two
-//! sweeps.
+//! the start. Processes that share a store, servers or functions, share no memory. So each reads the
+//! records of others when a client requests a history, and takes what happened from the differences
+//! between two sweeps.
 //!
 //! Nothing depends on the history. A step whose record is lost is missing after a restart.
 
@@ -52,11 +52,11 @@ use tidegate_engine::{Catalog, Error, TickOutcome, jobs::phases::PhaseCounts, re
 
 /// How long a step of an embedded server is.
 const STEP: Duration = Duration::from_secs(10);
-/// How long a step of a serverless deployment is: the time between two sweeps.
+/// How long a step is of processes that share a store: the time between two sweeps.
 const SWEPT_STEP: Duration = Duration::from_mins(1);
 /// Over which time the throughput is measured.
 const THROUGHPUT_SPAN: Duration = Duration::from_mins(5);
-/// How old the steps may be that a serverless process shows.
+/// How old the steps may be that a process shows whose store is shared.
 const MAX_READ_AGE: Duration = Duration::from_secs(10);
 
 /// The history, as this process knows it.
@@ -88,11 +88,11 @@ fn step_of(at: Timestamp, step: Duration) -> Timestamp {
 }
 
 impl State {
-    /// Since when this process knows what happened, at `now`. The sweep of a serverless deployment
+    /// Since when this process knows what happened, at `now`. The sweep over a shared store
     /// has stored steps since long before this process began.
-    fn known_since(&self, now: Timestamp, is_serverless: bool) -> Timestamp {
+    fn known_since(&self, now: Timestamp, is_swept: bool) -> Timestamp {
         let hour = steps::span_of(HistoryRange::Hour);
-        self.since.filter(|_| !is_serverless).unwrap_or(now - hour)
+        self.since.filter(|_| !is_swept).unwrap_or(now - hour)
     }
 
     /// When a step that ends now may have begun, if the one under way began at `first`. A step that
@@ -108,7 +108,7 @@ impl Inner {
     /// Counts accepted jobs.
     pub(super) fn count_enqueued<'a>(&self, jobs: impl Iterator<Item = &'a Enqueued> + Clone) {
         metrics::enqueued(jobs.clone());
-        if !self.is_serverless() {
+        if !self.shares_store() {
             self.history.recorder.lock().enqueued(jobs);
         }
     }
@@ -122,7 +122,7 @@ impl Inner {
         took: Duration,
     ) {
         metrics::tick(queue, outcome, began, took);
-        if !self.is_serverless() {
+        if !self.shares_store() {
             self.history.recorder.lock().tick(queue, outcome, began);
             let settled = outcome.settled().filter_map(|job| job.life.history.last());
             let mut workers = self.history.workers.lock();
@@ -133,7 +133,7 @@ impl Inner {
     /// Counts a job that ended.
     pub(super) fn count_finished(&self, job: &Job) {
         metrics::job_finished(job);
-        if !self.is_serverless() {
+        if !self.shares_store() {
             self.changes.add_removed_end(job, self.engine.now());
             self.history.recorder.lock().finished(job);
         }
@@ -320,8 +320,8 @@ impl Server {
     }
 
     async fn history_of(&self, series: Series, range: HistoryRange) -> Result<HistoryView, Error> {
-        let is_serverless = self.inner.is_serverless();
-        if is_serverless {
+        let is_swept = self.inner.shares_store();
+        if is_swept {
             self.read_new_steps(HistoryRange::Hour).await?;
             if range == HistoryRange::Day {
                 self.read_new_steps(range).await?;
@@ -329,14 +329,14 @@ impl Server {
         }
         let now = self.now();
         let state = self.inner.history.state.lock();
-        let since = state.known_since(now, is_serverless);
-        let hour = view(&state.queues.hour.steps, &series, (since, now), is_serverless);
+        let since = state.known_since(now, is_swept);
+        let hour = view(&state.queues.hour.steps, &series, (since, now), is_swept);
         Ok(match range {
             HistoryRange::Hour => hour,
             HistoryRange::Day => HistoryView {
                 step_seconds: seconds_of(DAY_STEP),
                 from: state.queues.day.steps.from(now),
-                points: points(&state.queues.day.steps, &series, now, is_serverless),
+                points: points(&state.queues.day.steps, &series, now, is_swept),
                 ..hour
             },
         })

@@ -120,14 +120,14 @@ impl Server {
         &self,
         queues: impl Iterator<Item = &'a QueueName> + Clone + Send,
     ) -> Result<Vec<QueueHour>, Error> {
-        let is_serverless = self.inner.is_serverless();
-        if is_serverless {
+        let is_swept = self.inner.shares_store();
+        if is_swept {
             self.read_new_steps(HistoryRange::Hour).await?;
         }
         let now = self.now();
         let state = self.inner.history.state.lock();
-        let since = state.known_since(now, is_serverless);
-        Ok(hours(&state.queues.hour.steps, queues, (since, now), is_serverless))
+        let since = state.known_since(now, is_swept);
+        Ok(hours(&state.queues.hour.steps, queues, (since, now), is_swept))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The history of a serverless deployment: the counts of each sweep, a minute after the other.
+//! The history of processes that share a store: the counts of each sweep, a minute after the other.
 //!
 //! What ended follows from two sweeps: the counts of ended jobs only rise, but for those that
 //! expired, which count as nothing.
@@ -24,7 +24,7 @@ use tidegate_core::{
 };
 use tidegate_engine::jobs::phases::PhaseCounts;
 
-/// How long a serverless deployment records counts after the last queue with jobs has emptied: its
+/// How long counts are recorded after the last queue with jobs has emptied: its
 /// ended jobs are counted a while later.
 const AFTERMATH: Duration = Duration::from_mins(5);
 /// Most series of a record.

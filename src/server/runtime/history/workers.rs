@@ -132,7 +132,7 @@ impl Inner {
             job.ended_at().is_none_or(|ended_at| entry.ended_at == ended_at)
         };
         if let Some(entry) = job.life.history.last().filter(is_of_now)
-            && !self.is_serverless()
+            && !self.shares_store()
         {
             self.history.workers.lock().attempt_ended(entry);
         }
@@ -144,8 +144,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// 400 for a bad name; 404 `worker_not_found`. A serverless server, whose processes do not know
-    /// what the others run, has no history of workers.
+    /// 400 for a bad name; 404 `worker_not_found`. A server that shares its store has no
+    /// history of workers, because it does not know what others run.
     pub async fn worker_history(
         &self,
         name: &str,

@@ -40,7 +40,7 @@ use tidegate_core::{
 };
 use tidegate_engine::{Catalog, Error, config::configure::DEFAULT_QUEUE};
 
-/// How often a serverless deployment stores a call of each plugin and process.
+/// How often a process that shares its store stores a call of each plugin.
 const SAMPLE_INTERVAL: Duration = Duration::from_mins(1);
 
 /// A recorded call as it is stored and shown: without what its queue redacts.
@@ -232,9 +232,9 @@ impl Inner {
     /// stores samples.
     fn recording_rules(&self) -> RecordingRules {
         RecordingRules {
-            latest: !self.is_serverless(),
+            latest: !self.shares_store(),
             faults: true,
-            sample: self.is_serverless().then_some(SAMPLE_INTERVAL),
+            sample: self.shares_store().then_some(SAMPLE_INTERVAL),
             filters: HashMap::new(),
         }
     }

@@ -248,13 +248,13 @@ impl Inner {
             let Some(mut shown) = shown(&catalog, &unstored) else { continue };
             let now = self.engine.now();
             let is_valid =
-                |ring: &Ring| !self.is_serverless() || now < ring.read_at + MAX_PLACES_AGE;
+                |ring: &Ring| !self.shares_store() || now < ring.read_at + MAX_PLACES_AGE;
             if !rings.get(plugin).is_some_and(is_valid) {
                 let ring = self.read_ring(plugin).await?;
                 rings.insert(plugin.clone(), ring);
             }
             let Some(ring) = rings.get_mut(plugin) else { continue };
-            let drawn = if self.is_serverless() {
+            let drawn = if self.shares_store() {
                 (self.engine.ports().entropy.bits() >> 96) as usize
             } else {
                 0

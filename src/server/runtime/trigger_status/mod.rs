@@ -1,7 +1,7 @@
 //! What the triggers did: numbers, and the latest events of each.
 //!
 //! It shows whether a trigger works. Nothing depends on it. An embedded server keeps it in memory and
-//! in [records](stored), so it outlasts a restart. The processes of a serverless deployment share no
+//! in [records](stored), so it outlasts a restart. Processes that share a store share no
 //! memory and end after minutes, so such a deployment does not show it.
 
 mod stored;
@@ -252,7 +252,7 @@ pub(crate) fn action_view(from: ingest::TriggerAction) -> TriggerAction {
 impl Inner {
     /// Records what triggers did about events.
     pub(super) fn record_trigger_actions(&self, answers: &[Result<Ingested, Error>]) {
-        if self.is_serverless() {
+        if self.shares_store() {
             return;
         }
         let at = self.engine.now();

@@ -122,7 +122,7 @@ impl Inner {
     /// Forgets what a trigger did that was deleted, or that is new and has the name of an earlier
     /// one.
     pub(in crate::runtime) async fn forget_trigger_status(&self, trigger: &TriggerName) {
-        if self.is_serverless() {
+        if self.shares_store() {
             return;
         }
         let _storing = self.trigger_statuses.storing.lock().await;

@@ -1,7 +1,7 @@
 //! The pull workers that called recently: their capacity, what they run, and which are drained.
 //!
 //! A drain is configuration, so it outlasts a restart and holds in every process. A capacity
-//! outlasts a restart of an embedded server, and the processes of a serverless deployment share
+//! outlasts a restart of an embedded server, and processes on a shared store share
 //! registrations, see [`super::registrations`]. Everything else is known to this process only, and
 //! ends with it.
 
@@ -117,7 +117,7 @@ impl Server {
     }
 
     /// The pull workers that called in the last 10 minutes, run a job, or are drained; of a
-    /// serverless deployment, those that registered in the last 10 minutes, or are drained.
+    /// store that processes share, those that registered in the last 10 minutes, or are drained.
     ///
     /// # Errors
     ///
@@ -139,7 +139,7 @@ impl Server {
         let catalog = self.inner.engine.catalog().await?;
         let running = self.inner.engine.running_by_worker(&[]);
         let stored;
-        let known = if self.inner.is_serverless() {
+        let known = if self.inner.shares_store() {
             stored = self.stored_worker(name).await?;
             &stored
         } else {
@@ -149,11 +149,11 @@ impl Server {
         listed.into_iter().find(|worker| worker.name == name).ok_or_else(missing)
     }
 
-    /// The named worker, to be drained or stopped. A [serverless](super::Builder::serverless) server
-    /// drains unknown workers too, because each of its processes knows only some.
+    /// The named worker, to be drained or stopped. A process that shares its store drains unknown
+    /// workers too, because it knows only some.
     async fn drainable(&self, name: &str) -> Result<Worker, Error> {
         match self.worker(name).await {
-            Err(Error::NotFound { .. }) if self.inner.is_serverless() => Ok(Worker {
+            Err(Error::NotFound { .. }) if self.inner.shares_store() => Ok(Worker {
                 name: name.to_owned(),
                 capacity: None,
                 running: 0,
@@ -168,8 +168,7 @@ impl Server {
     }
 
     /// Drains a worker (it gets no more jobs), or ends its drain and the request that it ends. A
-    /// [serverless](super::Builder::serverless) server drains unknown workers too, because each of
-    /// its processes knows only some.
+    /// process that shares its store drains unknown workers too, because it knows only some.
     ///
     /// # Errors
     ///

@@ -265,9 +265,16 @@ impl Workers {
         Some(changed)
     }
 
-    /// Takes over the capacities of workers that registered before the start.
+    /// Takes over the capacities of workers that registered before the start, or with other
+    /// servers.
     pub(in crate::runtime) fn restore(&self, capacities: impl IntoIterator<Item = (String, u32)>) {
-        self.0.lock().restored.extend(capacities);
+        self.0.lock().restored = capacities.into_iter().collect();
+    }
+
+    /// Whether any worker has registered how many jobs it runs at once.
+    pub(in crate::runtime) fn have_capacities(&self) -> bool {
+        let known = self.0.lock();
+        !known.restored.is_empty() || known.callers.values().any(|entry| entry.capacity.is_some())
     }
 
     /// Workers that are known by their registrations alone: name, registration and its instant.

@@ -40,7 +40,7 @@ impl Task {
                 pulled.push(name.clone());
             }
         }
-        if !pushed.is_empty() {
+        if !pushed.is_empty() && inner.owns(self.queue.as_str()) {
             let slot = ExecutionSlot::Push;
             demands.push(self.slot_demand(pushed, &slot, inner.options.push_slots));
             requesters.push(Requester::Slot(slot));

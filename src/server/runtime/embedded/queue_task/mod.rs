@@ -46,6 +46,10 @@ pub(crate) use self::{
 const MAX_BATCH: usize = 2048;
 /// The longest time between two ticks: another process may have written to the store.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
+/// The same while workers wait and other servers write to the store, whose notices may be lost.
+const WAITING_POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The same without takers. Every server may have a task of each queue, and each tick reads the store.
+const IDLE_POLL_INTERVAL: Duration = Duration::from_mins(1);
 /// The wait after a tick that the store failed.
 const ERROR_BACKOFF: Duration = Duration::from_millis(250);
 /// The value of `idle_under` of a task that is not idle: no version of the configuration.
@@ -198,7 +202,8 @@ impl Task {
                 return;
             };
             let mut inbox = Vec::new();
-            let wake_at = self.next_at.unwrap_or(Timestamp::MAX).min(clock.now() + POLL_INTERVAL);
+            let poll_at = clock.now() + self.poll_interval();
+            let wake_at = self.next_at.unwrap_or(Timestamp::MAX).min(poll_at);
             tokio::select! {
                 biased;
                 count = self.receiver.recv_many(&mut inbox, MAX_BATCH) => if count == 0 { return },
@@ -225,6 +230,19 @@ impl Task {
             };
             let draining = *stopping.borrow() != StopPhase::Serving;
             self.next_at = self.tick(&inner, inbox, draining).await;
+        }
+    }
+
+    /// The longest time between two ticks.
+    fn poll_interval(&self) -> Duration {
+        if !self.server.upgrade().is_some_and(|inner| inner.shares_store()) {
+            POLL_INTERVAL
+        } else if !self.leases.is_empty() || !self.watches.is_empty() {
+            WAITING_POLL_INTERVAL
+        } else if self.idle_under.load(Ordering::Relaxed) == NOT_IDLE {
+            POLL_INTERVAL
+        } else {
+            IDLE_POLL_INTERVAL
         }
     }
 

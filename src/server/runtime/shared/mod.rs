@@ -1,0 +1,319 @@
+//! Servers that share a store: each runs the tasks of an embedded server, and does what it owns.
+//!
+//! ```text
+//!   commit ─▶ notices ──at most each 10 ms──▶ the other servers ─▶ their queue tasks, sweeps, tokens
+//!   every 2 s: renew the own record, read all records ─▶ who owns a queue, the sweep, the schedules
+//! ```
+//!
+//! Any server accepts jobs, leases and reports. Its queue task ticks for the workers that call it, and
+//! the version of the ledger keeps limits exact. What needs no caller is done by one server: the pushes
+//! of a queue by its owner, and the sweep, the schedules and the bulk operations by theirs. Ownership
+//! and notices only save work. A server without either would do everything by polling, and the
+//! condition of each write would decide.
+
+mod members;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Notify, watch};
+
+use self::members::Members;
+pub(super) use self::store::{NoticingStore, Outgoing};
+use super::{Builder, Inner, Server, StopPhase, WeakServer, embedded::operations};
+use tidegate_core::port::{
+    Notice, Notices, Write,
+    job_store::{Record, RecordKind, RecordQuery},
+};
+use tidegate_engine::Error;
+
+/// How often a server renews its record and reads those of others.
+const BEAT_INTERVAL: Duration = Duration::from_secs(2);
+/// After how many beats the running jobs are read again.
+const BEATS_PER_RELOAD: u64 = 5;
+/// How long the record of a server that is gone stays in the store.
+const RECORD_RETENTION: Duration = Duration::from_mins(1);
+/// The least time between two sends of notices.
+const SEND_INTERVAL: Duration = Duration::from_millis(10);
+/// The wait after notices could not be sent or received.
+const ERROR_BACKOFF: Duration = Duration::from_secs(1);
+/// Most servers that share a store.
+const MAX_SERVERS: u32 = 1000;
+
+/// How often the owner of the bulk operations looks for some.
+const OPERATION_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The name under which a server owns the sweep.
+pub(super) const SWEEP: &str = "tidegate.sweep";
+/// The name under which a server owns the schedules.
+pub(super) const SCHEDULES: &str = "tidegate.schedules";
+/// The name under which a server owns the bulk operations.
+pub(super) const OPERATIONS: &str = "tidegate.operations";
+
+/// What a server has that shares its store.
+pub(super) struct Shared {
+    notices: Arc<dyn Notices>,
+    outgoing: Arc<Outgoing>,
+    members: Mutex<Members>,
+    /// Notified when a server came or went.
+    beat: Notify,
+    /// Notified when there is a bulk operation.
+    operations: Notify,
+}
+
+/// A server's record.
+#[derive(Serialize, Deserialize)]
+struct Beat {
+    /// How often it was renewed.
+    beat: u64,
+    release: String,
+}
+
+impl Builder {
+    /// Makes the server one of several that share the store, with `notices` between them.
+    #[must_use]
+    pub fn shared(mut self, notices: Arc<dyn Notices>) -> Self {
+        self.notices = Some(notices);
+        self
+    }
+}
+
+impl Shared {
+    /// The server `name`, which sends `outgoing` by `notices`.
+    pub(super) fn new(notices: Arc<dyn Notices>, outgoing: Arc<Outgoing>, name: String) -> Self {
+        Self {
+            notices,
+            outgoing,
+            members: Mutex::new(Members::new(name)),
+            beat: Notify::new(),
+            operations: Notify::new(),
+        }
+    }
+}
+
+impl Inner {
+    /// Whether this process owns `what`. One that shares its store with no other owns everything.
+    pub(super) fn owns(&self, what: &str) -> bool {
+        self.shared.as_ref().is_none_or(|shared| shared.members.lock().owns(what))
+    }
+
+    /// Whether other processes may use the store now: other servers, or other functions.
+    pub(super) fn shares_store(&self) -> bool {
+        self.is_serverless() || self.shared.is_some()
+    }
+
+    /// Renews this server's record and reads those of all. Returns whether a server came or went.
+    async fn beat(&self, shared: &Shared, beat: u64) -> Result<bool, Error> {
+        let name = shared.members.lock().own().to_owned();
+        let store = &self.engine.ports().store;
+        let (kind, until) = (RecordKind::Server, self.engine.now() + RECORD_RETENTION);
+        let of_this = Beat { beat, release: env!("CARGO_PKG_VERSION").to_owned() };
+        let bytes =
+            serde_json::to_vec(&of_this).map_err(|error| Error::Internal(error.to_string()))?;
+        let record = Record { kind, name, until, bytes };
+        store.commit(vec![vec![Write::PutRecord(record)]]).await?;
+        let query = RecordQuery { kind, prefix: String::new(), after: None, limit: MAX_SERVERS };
+        let records = store.records(&[query]).await?.pop().unwrap_or_default();
+        let beats = records.into_iter().filter_map(|record| {
+            let of_other: Beat = serde_json::from_slice(&record.bytes).ok()?;
+            Some((record.name, of_other.beat))
+        });
+        Ok(shared.members.lock().observe(beats, self.engine.ports().clock.machine_now()))
+    }
+
+    /// Removes this server's record, so that others take over at once.
+    async fn leave(&self, shared: &Shared) {
+        let name = shared.members.lock().own().to_owned();
+        let write = Write::RemoveRecord { kind: RecordKind::Server, name, until: None };
+        let removed = self.engine.ports().store.commit(vec![vec![write]]).await.map(|_| ());
+        let told = match removed {
+            Ok(()) => shared.notices.send(&BTreeSet::from([Notice::Servers])).await,
+            failed => failed,
+        };
+        if let Err(error) = told {
+            tracing::warn!(error = %error.chain(), "others learn of this stop by polling only");
+        }
+    }
+
+    /// Does what a notice of another server asks for.
+    async fn on_notice(self: &Arc<Self>, shared: &Shared, notice: Notice) {
+        match notice {
+            Notice::Queue(queue) => {
+                if self.owns(queue.as_str()) {
+                    self.notify_queues([&queue].into_iter());
+                } else if let Some(known) = self.queues.lock().get(&queue) {
+                    // Of the others only those whose workers wait for it.
+                    known.on_enqueued(self.engine.seen_version());
+                }
+            }
+            Notice::Operations => shared.operations.notify_one(),
+            Notice::Schedules => self.rescheduled.notify_one(),
+            Notice::Retries => self.pending.notify_one(),
+            Notice::Servers => shared.beat.notify_one(),
+            Notice::Tokens => {
+                let server = Server { inner: Arc::clone(self) };
+                if let Err(error) = server.publish_tokens().await {
+                    tracing::warn!(%error, "tokens were not read again; they are at the next beat");
+                }
+            }
+        }
+    }
+}
+
+impl Server {
+    /// Joins the other servers, which leave to this one what it owns from then on.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub(super) async fn join(&self) -> Result<(), Error> {
+        let Some(shared) = &self.inner.shared else { return Ok(()) };
+        self.inner.beat(shared, 0).await?;
+        shared.outgoing.add(Notice::Servers);
+        Ok(())
+    }
+
+    /// Reads what other servers may have changed: tokens, and the capacities and running jobs of pull
+    /// workers.
+    async fn learn_of_others(&self, beat: u64) -> Result<(), Error> {
+        self.publish_tokens().await?;
+        self.load_capacities().await?;
+        let is_due = beat.is_multiple_of(BEATS_PER_RELOAD) && self.inner.workers.have_capacities();
+        if is_due { self.inner.engine.reload_running().await } else { Ok(()) }
+    }
+}
+
+/// Drops the records of servers that ended without a stop.
+pub(super) async fn drop_old_records(inner: &Inner) -> Result<(), Error> {
+    let store = &inner.engine.ports().store;
+    store.purge(RecordKind::Server, inner.engine.now(), u64::MAX, MAX_SERVERS).await?;
+    Ok(())
+}
+
+/// Starts the tasks of a server that shares its store.
+pub(super) fn spawn(inner: &Arc<Inner>) {
+    if inner.shared.is_some() {
+        tokio::spawn(keep_beating(Arc::downgrade(inner), inner.stopping.subscribe()));
+        tokio::spawn(until_stopped(inner, send(Arc::downgrade(inner))));
+        tokio::spawn(until_stopped(inner, receive(Arc::downgrade(inner))));
+        tokio::spawn(until_stopped(inner, continue_operations(Arc::downgrade(inner))));
+    }
+}
+
+/// Runs `task` until the server has stopped.
+fn until_stopped(
+    inner: &Arc<Inner>,
+    task: impl Future<Output = Option<()>> + Send + 'static,
+) -> impl Future<Output = ()> + Send + 'static {
+    let mut stopping = inner.stopping.subscribe();
+    async move {
+        tokio::select! {
+            _ = task => {}
+            _ = stopping.wait_for(|phase| *phase == StopPhase::Stopped) => {}
+        }
+    }
+}
+
+/// The server and its part that shares the store, while there are any.
+fn upgrade(server: &WeakServer) -> Option<(Arc<Inner>, Arc<Shared>)> {
+    let inner = server.upgrade()?;
+    let shared = inner.shared.clone()?;
+    Some((inner, shared))
+}
+
+/// Renews the server's record and looks at those of others, until the server begins to stop.
+async fn keep_beating(server: WeakServer, mut stopping: watch::Receiver<StopPhase>) {
+    // A stop waits until others take over.
+    let _busy = server.upgrade().and_then(|inner| inner.busy());
+    let mut number = 0;
+    while let Some((inner, shared)) = upgrade(&server) {
+        if *stopping.borrow() != StopPhase::Serving {
+            return inner.leave(&shared).await;
+        }
+        number += 1;
+        let server = Server { inner: Arc::clone(&inner) };
+        match inner.beat(&shared, number).await {
+            // What this server owns now may have waited.
+            Ok(true) => {
+                if let Err(error) = server.wake_all().await {
+                    tracing::warn!(%error, "queues are only looked at by polling");
+                }
+                inner.rescheduled.notify_one();
+                inner.pending.notify_one();
+                shared.operations.notify_one();
+            }
+            Ok(false) => {}
+            Err(error) => tracing::warn!(%error, "the record of this server was not renewed"),
+        }
+        if let Err(error) = server.learn_of_others(number).await {
+            tracing::warn!(%error, "what other servers changed was not read");
+        }
+        let clock = Arc::clone(&inner.engine.ports().clock);
+        let next_at = clock.now() + BEAT_INTERVAL;
+        drop((server, inner));
+        tokio::select! {
+            () = clock.sleep_until(next_at) => {}
+            () = shared.beat.notified() => {}
+            _ = stopping.changed() => {}
+        }
+    }
+}
+
+/// Sends what this server commits.
+async fn send(server: WeakServer) -> Option<()> {
+    loop {
+        let (inner, shared) = upgrade(&server)?;
+        let clock = Arc::clone(&inner.engine.ports().clock);
+        drop(inner);
+        let notices = shared.outgoing.take().await;
+        let is_alone = shared.members.lock().count() == 1 && !notices.contains(&Notice::Servers);
+        if !is_alone && let Err(error) = shared.notices.send(&notices).await {
+            tracing::warn!(error = %error.chain(), "others learn of changes by polling only");
+            clock.sleep_until(clock.now() + ERROR_BACKOFF).await;
+        }
+        clock.sleep_until(clock.now() + SEND_INTERVAL).await;
+    }
+}
+
+/// Receives what others commit.
+async fn receive(server: WeakServer) -> Option<()> {
+    loop {
+        let (inner, shared) = upgrade(&server)?;
+        let clock = Arc::clone(&inner.engine.ports().clock);
+        drop(inner);
+        match shared.notices.receive().await {
+            Ok(notices) => {
+                let inner = server.upgrade()?;
+                for notice in notices {
+                    inner.on_notice(&shared, notice).await;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(error = %error.chain(), "changes of others are found by polling");
+                clock.sleep_until(clock.now() + ERROR_BACKOFF).await;
+            }
+        }
+    }
+}
+
+/// Continues the bulk operations that no server runs, if this one owns them.
+async fn continue_operations(server: WeakServer) -> Option<()> {
+    loop {
+        let (inner, shared) = upgrade(&server)?;
+        let clock = Arc::clone(&inner.engine.ports().clock);
+        if inner.owns(OPERATIONS)
+            && let Err(error) = operations::resume(&Server { inner: Arc::clone(&inner) }).await
+        {
+            tracing::warn!(%error, "bulk operations were not read");
+        }
+        drop(inner);
+        tokio::select! {
+            () = clock.sleep_until(clock.now() + OPERATION_INTERVAL) => {}
+            () = shared.operations.notified() => {}
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! Servers on one store in memory. Only the tests move time, so what happens without that happens by
+//! notices.
+
+use std::{
+    pin::pin,
+    sync::atomic::{AtomicBool, Ordering},
+    task::Poll,
+};
+
+use async_trait::async_trait;
+use futures_util::poll;
+use object_store::memory::InMemory;
+use tokio::sync::broadcast;
+
+use super::*;
+use crate::{auth::TokenItem, runtime::testing::builder_on};
+use tidegate_core::{
+    job::{JobId, Payload, type_config::TypeConfig},
+    port::{
+        Clock as _, JobFilter, JobStore, StoreCapabilities, StoreError, StoreLayer, Target,
+        job_store::{SharedStore, StateFilter},
+        target::{Request, Response, TargetError},
+    },
+    queue::QueueConfig,
+    target::{Push, TargetConfig},
+};
+use tidegate_engine::{
+    memory::{FakeClock, MemoryStore},
+    request::{BulkChange, BulkRequest, LeaseRequest, NewJob, Report, ReportOutcome},
+    testkit::builders::name,
+};
+
+/// A store in memory that says that others write to it, too.
+struct OfMany(MemoryStore);
+
+impl StoreLayer for OfMany {
+    fn inner(&self) -> &dyn JobStore {
+        &self.0
+    }
+
+    fn capabilities(&self) -> StoreCapabilities {
+        StoreCapabilities { shared: true, ..self.0.capabilities() }
+    }
+}
+
+/// Notices between the servers of a test, which may all be lost.
+struct Channel {
+    sender: broadcast::Sender<BTreeSet<Notice>>,
+    receiver: tokio::sync::Mutex<broadcast::Receiver<BTreeSet<Notice>>>,
+    loses: Arc<AtomicBool>,
+}
+
+#[async_trait]
+impl Notices for Channel {
+    async fn send(&self, notices: &BTreeSet<Notice>) -> Result<(), StoreError> {
+        if !self.loses.load(Ordering::Relaxed) {
+            let _ = self.sender.send(notices.clone());
+        }
+        Ok(())
+    }
+
+    async fn receive(&self) -> Result<BTreeSet<Notice>, StoreError> {
+        self.receiver.lock().await.recv().await.map_err(StoreError::unavailable)
+    }
+}
+
+/// Counts the pushes of each job.
+#[derive(Default)]
+struct Pushes(Mutex<Vec<String>>);
+
+#[async_trait]
+impl Target for Pushes {
+    async fn call(&self, request: Request) -> Result<Response, TargetError> {
+        self.0.lock().push(request.url.clone());
+        Ok(Response { status: 200, headers: Vec::new(), body: bytes::Bytes::new() })
+    }
+}
+
+/// Servers that share a store.
+struct Deployment {
+    clock: Arc<FakeClock>,
+    store: SharedStore,
+    sender: broadcast::Sender<BTreeSet<Notice>>,
+    loses: Arc<AtomicBool>,
+    pushes: Arc<Pushes>,
+}
+
+impl Deployment {
+    fn new() -> Self {
+        Self {
+            clock: Arc::new(FakeClock::default()),
+            store: Arc::new(OfMany(MemoryStore::new())),
+            sender: broadcast::channel(10_000).0,
+            loses: Arc::default(),
+            pushes: Arc::default(),
+        }
+    }
+
+    /// Starts another server, which all others know then.
+    async fn start(&self) -> Server {
+        let mut builder =
+            builder_on(&self.clock, Arc::clone(&self.store), Arc::new(InMemory::new()));
+        builder.target = Arc::clone(&self.pushes) as _;
+        let notices = Channel {
+            sender: self.sender.clone(),
+            receiver: tokio::sync::Mutex::new(self.sender.subscribe()),
+            loses: Arc::clone(&self.loses),
+        };
+        builder.shared(Arc::new(notices)).start().await.unwrap()
+    }
+
+    /// Two servers that know each other: the owner of `what`, and the other one.
+    async fn two(&self, what: &str) -> (Server, Server) {
+        let (one, other) = (self.start().await, self.start().await);
+        self.until(BY_NOTICE, async || members(&one) == 2 && members(&other) == 2).await;
+        assert_ne!(one.inner.owns(what), other.inner.owns(what));
+        if one.inner.owns(what) { (one, other) } else { (other, one) }
+    }
+
+    fn pushed(&self) -> usize {
+        self.pushes.0.lock().len()
+    }
+
+    /// The result of `work`, which takes less than `limit`.
+    async fn within<T>(&self, limit: Duration, work: impl Future<Output = T>) -> T {
+        let (mut work, until) = (pin!(work), self.clock.now() + limit);
+        loop {
+            // All tasks do what they can at this instant.
+            for _ in 0..200 {
+                if let Poll::Ready(result) = poll!(&mut work) {
+                    return result;
+                }
+                tokio::task::yield_now().await;
+            }
+            self.clock.advance(SEND_INTERVAL);
+            assert!(self.clock.now() < until, "it takes longer than {limit:?}");
+        }
+    }
+
+    /// As [`Self::within`]; it is to become `true`.
+    async fn until(&self, limit: Duration, mut good: impl AsyncFnMut() -> bool) {
+        let becomes = async {
+            while !good().await {
+                tokio::task::yield_now().await;
+            }
+        };
+        self.within(limit, becomes).await;
+    }
+}
+
+/// Less than any interval of polling.
+const BY_NOTICE: Duration = Duration::from_millis(200);
+
+fn members(server: &Server) -> usize {
+    server.inner.shared.as_ref().map_or(0, |shared| shared.members.lock().count())
+}
+
+fn pushed_type() -> TypeConfig {
+    TypeConfig {
+        target: Some(TargetConfig::Push(Box::new(Push::to("http://127.0.0.1:9/{id}")))),
+        ..TypeConfig::default()
+    }
+}
+
+fn request() -> LeaseRequest {
+    LeaseRequest {
+        min: 0,
+        queue: None,
+        types: vec![name("work")],
+        max: 1,
+        wait: Duration::from_secs(20),
+        max_pause: Duration::ZERO,
+        call: None,
+        worker: None,
+        lease_seconds: None,
+        reports: Vec::new(),
+    }
+}
+
+fn job() -> NewJob {
+    NewJob::new(name("work"), Payload::null())
+}
+
+#[tokio::test]
+async fn a_worker_gets_the_job_that_another_server_accepted() {
+    let deployment = Deployment::new();
+    let (owner, other) = deployment.two("default").await;
+    owner.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+    for (accepts, leases) in [(&owner, &other), (&other, &owner)] {
+        let mut lease = pin!(leases.lease(request()));
+        for _ in 0..100 {
+            assert!(poll!(&mut lease).is_pending());
+            tokio::task::yield_now().await;
+        }
+        let accepted = accepts.enqueue(job()).await.unwrap().job;
+        let leased = deployment.within(BY_NOTICE, lease).await.unwrap();
+        assert_eq!(leased.jobs[0].id, accepted.id);
+    }
+}
+
+#[tokio::test]
+async fn a_worker_gets_the_job_of_another_server_without_a_notice() {
+    let deployment = Deployment::new();
+    let (owner, other) = deployment.two("default").await;
+    owner.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+    deployment.loses.store(true, Ordering::Relaxed);
+    let mut lease = pin!(other.lease(request()));
+    assert!(poll!(&mut lease).is_pending());
+    owner.enqueue(job()).await.unwrap();
+    let leased = deployment.within(Duration::from_millis(1100), lease).await.unwrap();
+    assert_eq!(leased.jobs.len(), 1);
+}
+
+#[tokio::test]
+async fn the_owner_alone_pushes_each_job_once() {
+    let deployment = Deployment::new();
+    let (owner, other) = deployment.two("default").await;
+    other.put_type(&name("work"), pushed_type(), None).await.unwrap();
+    for number in 0..20 {
+        let server = if number % 2 == 0 { &owner } else { &other };
+        server.enqueue(job()).await.unwrap();
+    }
+    deployment
+        .until(BY_NOTICE, async || {
+            let counts = owner.engine().ports().store.depth(None).await.unwrap().counts;
+            let ended = counts.iter().filter(|depth| matches!(depth.state, StateFilter::Ended(_)));
+            ended.map(|depth| depth.jobs).sum::<u64>() == 20
+        })
+        .await;
+    let mut jobs = deployment.pushes.0.lock().clone();
+    jobs.sort_unstable();
+    jobs.dedup();
+    assert_eq!((jobs.len(), deployment.pushed()), (20, 20));
+    assert_eq!(other.inner.known_snapshot(&name("default")).push_free, Some(256));
+}
+
+#[tokio::test]
+async fn a_limit_holds_for_the_workers_of_all_servers() {
+    let deployment = Deployment::new();
+    let (owner, other) = deployment.two("default").await;
+    let config = QueueConfig { concurrency: Some(1), ..QueueConfig::default() };
+    owner.put_queue(&name("default"), config, None).await.unwrap();
+    owner.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+    for _ in 0..10 {
+        owner.enqueue(job()).await.unwrap();
+    }
+    let mut servers = [&owner, &other].into_iter().cycle();
+    let mut ended: Vec<JobId> = Vec::new();
+    while ended.len() < 10 {
+        let server = servers.next().expect("they never end");
+        let leased = deployment.within(BY_NOTICE, server.lease(request())).await.unwrap();
+        let [running] = &leased.jobs[..] else { panic!("one job") };
+        // A slot is taken: no worker of either server gets another.
+        for server in [&owner, &other] {
+            let no_wait = LeaseRequest { wait: Duration::ZERO, ..request() };
+            let leased = deployment.within(BY_NOTICE, server.lease(no_wait)).await.unwrap();
+            assert!(leased.jobs.is_empty());
+        }
+        let reporter = servers.next().expect("they never end");
+        let run = running.life.running().expect("it runs");
+        let report = Report {
+            id: running.id.clone(),
+            job_type: None,
+            attempt: running.life.attempt,
+            token: Some(run.token),
+            outcome: ReportOutcome::Succeeded { result: None },
+            checkpoint: None,
+        };
+        let answers = deployment.within(BY_NOTICE, reporter.report(vec![report])).await;
+        answers.into_iter().next().unwrap().unwrap();
+        ended.push(running.id.clone());
+    }
+    ended.sort_unstable();
+    ended.dedup();
+    assert_eq!(ended.len(), 10);
+}
+
+#[tokio::test]
+async fn others_take_over_at_once_from_a_server_that_stops() {
+    let deployment = Deployment::new();
+    let (owner, other) = deployment.two("default").await;
+    owner.put_type(&name("work"), pushed_type(), None).await.unwrap();
+    deployment.within(BY_NOTICE, owner.stop()).await;
+    other.enqueue(job()).await.unwrap();
+    deployment.until(BY_NOTICE, async || deployment.pushed() == 1).await;
+}
+
+#[tokio::test]
+async fn others_take_over_from_a_server_that_dies() {
+    let deployment = Deployment::new();
+    let (owner, other) = deployment.two("default").await;
+    owner.put_type(&name("work"), pushed_type(), None).await.unwrap();
+    // Its tasks end with it, and its record stays.
+    drop(owner);
+    other.enqueue(job()).await.unwrap();
+    deployment.until(Duration::from_secs(14), async || deployment.pushed() == 1).await;
+}
+
+#[tokio::test]
+async fn the_owner_runs_the_bulk_operations_of_all() {
+    let deployment = Deployment::new();
+    let (owner, other) = deployment.two(OPERATIONS).await;
+    other.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+    let accepted = other.enqueue(job()).await.unwrap().job;
+    let request = BulkRequest::new(BulkChange::Cancel, JobFilter::default());
+    let operation = other.bulk(request, None).await.unwrap();
+    assert!(other.inner.operations.lock().is_empty());
+    let has_ended = async || owner.operation(&operation.id).await.unwrap().ended_at.is_some();
+    deployment.until(BY_NOTICE, has_ended).await;
+    let cancelled = other.job(&accepted.id, None).await.unwrap();
+    assert!(cancelled.life.ended().is_some());
+}
+
+#[tokio::test]
+async fn each_server_learns_of_the_tokens_of_others() {
+    let deployment = Deployment::new();
+    let (owner, other) = deployment.two("default").await;
+    let known = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&known);
+    other.watch_tokens(move |tokens| *seen.lock() = tokens);
+    let setting = TokenItem::admin_setting("tg_abc_secret").expect("it is a token");
+    let token = TokenItem::of_admin_setting(&setting).expect("it is a setting");
+    owner.put_token(&token).await.unwrap();
+    deployment.until(BY_NOTICE, async || known.lock().len() == 1).await;
+    deployment.loses.store(true, Ordering::Relaxed);
+    owner.delete_token(&token.id, || false).await.unwrap();
+    deployment.until(Duration::from_millis(2100), async || known.lock().is_empty()).await;
+}
