@@ -6,6 +6,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use rand::seq::IndexedRandom as _;
 use reqwest::Method;
 use serde_json::Value;
 use tidegate_core::time::Timestamp;
@@ -25,7 +26,8 @@ struct Held {
 /// The records of the clients and workers.
 #[derive(Default)]
 pub struct Books {
-    pub api: Mutex<Option<Api>>,
+    /// The servers that run. A request goes to any of them.
+    pub apis: Mutex<Vec<Api>>,
     /// How much has happened: kills are aimed by it.
     pub events: AtomicU64,
     /// Set after the last kill: the clients stop.
@@ -43,7 +45,7 @@ pub struct Books {
 }
 
 impl Books {
-    /// Sends a request to the current server; none if it died meanwhile.
+    /// Sends a request to a server that runs; none if it died meanwhile.
     pub async fn ask(
         &self,
         method: Method,
@@ -51,7 +53,11 @@ impl Books {
         media: &str,
         body: &Value,
     ) -> Option<ApiAnswer> {
-        let api = self.api.lock().clone().unwrap();
+        let api = self.apis.lock().choose(&mut rand::rng()).cloned();
+        let Some(api) = api else {
+            tokio::task::yield_now().await;
+            return None;
+        };
         let answer = api.try_send(method, path, &[("content-type", media)], body.to_string()).await;
         if answer.as_ref().is_none_or(|answer| answer.status == 503) {
             tokio::task::yield_now().await;

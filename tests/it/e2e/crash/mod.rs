@@ -16,8 +16,11 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
+use base64::Engine as _;
+use futures_util::future::join_all;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use serde_json::{Value, json};
+use tidegate_backends::postgres::test_server;
 use tidegate_core::time::Timestamp;
 
 use self::{
@@ -30,18 +33,14 @@ use super::{
     wait::{eventually, until},
 };
 
-async fn started(setup: Setup, books: &Books) -> Tidegate {
-    let tide = setup.start().await;
-    *books.api.lock() = Some(tide.api.clone());
-    tide
-}
-
-/// Kills the server `kills` times under load, then waits for the end of every job.
-async fn killed(kills: usize, seed: u64, books: &Arc<Books>) -> Tidegate {
+/// Kills one of the servers `kills` times under load, then waits for the end of every job. Returns
+/// one of the servers.
+async fn killed(setups: Vec<Setup>, kills: usize, seed: u64, books: &Arc<Books>) -> Tidegate {
     let mut chance = StdRng::seed_from_u64(seed);
     let target = load::target(Arc::clone(books)).await;
-    let mut tide = started(Setup::new(), books).await;
-    load::configure(&tide, &target).await;
+    let mut tides = join_all(setups.into_iter().map(Setup::start)).await;
+    *books.apis.lock() = tides.iter().map(|tide| tide.api.clone()).collect();
+    load::configure(&tides[0], &target).await;
     let ways = [Way::Single, Way::Batch, Way::Put, Way::Event];
     let clients = ways.map(|way| tokio::spawn(load::client(Arc::clone(books), way)));
     let queues = [None, None, Some("pulled"), Some("shared"), Some("shared"), Some("rated")];
@@ -59,16 +58,21 @@ async fn killed(kills: usize, seed: u64, books: &Arc<Books>) -> Tidegate {
             (books.events.load(Ordering::Relaxed) >= aim).then_some(())
         })
         .await;
+        let tide = tides.swap_remove(chance.random_range(0..tides.len()));
+        books.apis.lock().retain(|api| api.base != tide.api.base);
         let mut setup = tide.kill();
         if chance.random_ratio(1, 4) {
             setup = setup.start_and_kill(|| load::work(chance.random_range(0..200))).await;
         }
-        tide = started(setup, books).await;
+        let tide = setup.start().await;
+        books.apis.lock().push(tide.api.clone());
+        tides.push(tide);
     }
     books.enough.store(true, Ordering::Relaxed);
     for client in clients {
         client.await.unwrap();
     }
+    let tide = tides.remove(0);
     tide.post("/v1/schedules/beats/pause", Value::Null).await.good();
     until(|| async {
         let left = tide.get("/v1/jobs?state=scheduled,running&limit=1000").await.is(200);
@@ -191,9 +195,9 @@ async fn every_job_is_accounted_for(api: &Api, books: &Books) {
     }
 }
 
-async fn loses_nothing_and_keeps_limits(kills: usize) {
+async fn loses_nothing_and_keeps_limits(setups: Vec<Setup>, kills: usize) {
     let books = Arc::new(Books::default());
-    let tide = killed(kills, 20_261_120, &books).await;
+    let tide = killed(setups, kills, 20_261_120, &books).await;
     let faults = std::mem::take(&mut *books.faults.lock());
     assert!(faults.is_empty(), "{faults:#?}");
     no_limit_was_exceeded(&books);
@@ -208,11 +212,30 @@ async fn loses_nothing_and_keeps_limits(kills: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_killed_at_any_time_loses_nothing_and_keeps_limits() {
-    loses_nothing_and_keeps_limits(8).await;
+    loses_nothing_and_keeps_limits(vec![Setup::new()], 8).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes; cargo xtask check --full runs it"]
 async fn a_server_killed_sixty_times_loses_nothing_and_keeps_limits() {
-    loses_nothing_and_keeps_limits(60).await;
+    loses_nothing_and_keeps_limits(vec![Setup::new()], 60).await;
+}
+
+/// Servers on one database in Postgres.
+fn shared(count: usize) -> Vec<Setup> {
+    let store = format!("{}&schema={}", test_server::address("postgres"), test_server::new_name());
+    let key = base64::engine::general_purpose::STANDARD.encode([7; 32]);
+    let setup = || Setup::new().env("TIDEGATE_STORE", &store).env("TIDEGATE_ENCRYPTION_KEY", &key);
+    (0..count).map(|_| setup()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres_servers_killed_at_any_time_lose_nothing() {
+    loses_nothing_and_keeps_limits(shared(3), 8).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes; cargo xtask check --full runs it"]
+async fn postgres_servers_killed_sixty_times_lose_nothing() {
+    loses_nothing_and_keeps_limits(shared(3), 60).await;
 }
