@@ -320,7 +320,11 @@ fn nothing_is_left_to_do_and_nothing_is_called_utils() {
 
 /// Functions of tests that let real time pass: what takes time there is the work of another system,
 /// or the interval at which a condition is read.
-const PASS_TIME: [&str; 2] = ["tests/it/e2e/crash/load.rs", "src/cli/work/tests/mod.rs"];
+const PASS_TIME: [&str; 3] = [
+    "tests/it/e2e/crash/load.rs",
+    "src/cli/work/tests/mod.rs",
+    "src/backends/tests/bucket_faults.rs",
+];
 
 #[test]
 fn tests_are_told_from_code() {

@@ -77,7 +77,7 @@ const STAGES: [Stage; 20] = [
             "--run-ignored",
             "only",
             "-E",
-            "test(a_server_killed_sixty_times)",
+            "test(killed_sixty_times)",
         ],
     ),
     ("scale: every scenario in full", &[], &scale::RUN),

@@ -156,8 +156,8 @@ async fn pass_on(client: UnixStream, server: UnixStream, cut: Arc<Mutex<Option<C
     }
 }
 
-/// A commit whose connection is cut is written once or not at all, and its caller is not told a
-/// success that is none.
+/// A commit whose connection is cut is written once or not at all, and is no success for its caller if
+/// it was not written.
 #[test]
 fn a_commit_is_cut_at_every_byte() {
     let folder = Folder::new();
