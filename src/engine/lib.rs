@@ -106,6 +106,10 @@ pub struct Rules {
     pub allowed_callbacks: AllowedHosts,
     /// The bounds of events.
     pub events: EventRules,
+    /// Whether a job may start before it is written as running, if its type allows that. Only this
+    /// process, or the receiver of a message, knows that such a job runs. So it must not be due for
+    /// another server.
+    pub start_unclaimed: bool,
     /// Bodies over this many bytes are stored as objects. Smaller ones are cheaper in the store.
     pub object_bytes: usize,
 }
@@ -129,6 +133,7 @@ impl Default for Rules {
             allowed_targets: AllowedHosts::default(),
             allowed_callbacks: AllowedHosts::default(),
             events: EventRules::default(),
+            start_unclaimed: true,
             object_bytes: OBJECT_BYTES,
         }
     }

@@ -149,6 +149,8 @@ async fn serve(args: ServerArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
     make_files_private();
     let data = Data::open(args.dir)?;
     data.path().clone_into(&mut settings.data);
+    // Its clock is moved: a store that other servers use is none of its business.
+    settings.store = None;
     server::log(&settings);
     let metrics = MetricsCollection::start(&settings)?;
     let development = Development { clock: Arc::new(DevClock::new()), is_insecure: args.insecure };

@@ -17,6 +17,8 @@ pub enum Notice {
     Queue(QueueName),
     /// There is a bulk operation to continue.
     Operations,
+    /// A queue, a type, a plugin or a drain changed.
+    Configuration,
     /// A schedule changed.
     Schedules,
     /// A job waits for the decision of its retry strategy.
@@ -28,7 +30,8 @@ pub enum Notice {
 }
 
 /// The notices without a queue, by their texts.
-const WORDS: [(&str, Notice); 5] = [
+const WORDS: [(&str, Notice); 6] = [
+    ("configuration", Notice::Configuration),
     ("operations", Notice::Operations),
     ("schedules", Notice::Schedules),
     ("retries", Notice::Retries),

@@ -122,6 +122,8 @@ impl Builder {
             let (clock, seen) = (Arc::clone(&ports.clock), Arc::clone(&seen));
             ports.store = Arc::new(WatchedStore::new(ports.store, seen, clock));
         }
+        let mut rules = self.rules;
+        rules.start_unclaimed &= self.notices.is_none();
         let shared = self.notices.map(|notices| {
             let outgoing = Arc::default();
             let store = Arc::clone(&ports.store);
@@ -131,7 +133,7 @@ impl Builder {
         });
         let started_at = ports.clock.now();
         let inner = Arc::new(Inner {
-            engine: Arc::new(Engine::new(ports, self.rules)),
+            engine: Arc::new(Engine::new(ports, rules)),
             target: self.target,
             options: self.options,
             handlers: self.handlers,
@@ -158,6 +160,7 @@ impl Builder {
             pending: Arc::default(),
             rescheduled: Arc::default(),
             tokens: Mutex::default(),
+            token_reads: tokio::sync::Mutex::default(),
             token_removal: tokio::sync::Mutex::default(),
             stopping: watch::Sender::new(StopPhase::Serving),
             busy: Mutex::new(Some(busy)),

@@ -51,7 +51,7 @@ mod waiters;
 mod workers;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -170,6 +170,8 @@ pub(crate) struct Inner {
     /// Notified when a schedule changes.
     rescheduled: Arc<tokio::sync::Notify>,
     tokens: Mutex<Option<TokenListener>>,
+    /// Held while tokens are read and published.
+    token_reads: tokio::sync::Mutex<()>,
     /// Held while a token is removed.
     token_removal: tokio::sync::Mutex<()>,
     stopping: watch::Sender<StopPhase>,
@@ -221,6 +223,14 @@ impl Server {
 
     /// Wakes the task of every queue of this server that is configured or has live jobs.
     async fn wake_all(&self) -> Result<(), Error> {
+        for queue in self.owned_queues().await? {
+            self.inner.wake(&queue);
+        }
+        Ok(())
+    }
+
+    /// The queues of this server that are configured or have live jobs.
+    async fn owned_queues(&self) -> Result<BTreeSet<QueueName>, Error> {
         let catalog = self.inner.engine.catalog().await?;
         let live = self.inner.engine.ports().store.depth(None).await?.counts;
         let live = live.into_iter().filter(|depth| {
@@ -228,10 +238,7 @@ impl Server {
                 && !matches!(depth.state, tidegate_core::port::job_store::StateFilter::Ended(_))
         });
         let queues = catalog.queues.keys().cloned().chain(live.map(|depth| depth.queue));
-        for queue in queues.filter(|queue| self.inner.owns(queue.as_str())) {
-            self.inner.wake(&queue);
-        }
-        Ok(())
+        Ok(queues.filter(|queue| self.inner.owns(queue.as_str())).collect())
     }
 
     /// `Ok` if the server serves requests.
@@ -269,6 +276,8 @@ impl Server {
         if !self.inner.shares_store() {
             self.inner.end_step(true).await;
             self.inner.store_all_trigger_statuses().await;
+        }
+        if !self.inner.is_serverless() {
             self.inner.store_plugin_calls().await;
         }
         self.inner.stopping.send_replace(StopPhase::Stopped);

@@ -31,6 +31,8 @@ impl Server {
     ///
     /// The store's.
     pub async fn publish_tokens(&self) -> Result<(), Error> {
+        // A read that began before another one must not be published after it.
+        let _turn = self.inner.token_reads.lock().await;
         let listener = self.inner.tokens.lock().clone();
         if let Some(listener) = listener {
             listener(self.tokens().await?);

@@ -192,8 +192,12 @@ impl Engine {
                 }
                 self.pause_before(repeat).await;
                 conflict = self.conflict_of(&txn).await;
-                if matches!(conflict, Ok(Some(_))) && self.is_claimed(&claimed).await? {
-                    return Ok(true);
+                if matches!(conflict, Ok(Some(_))) {
+                    match self.is_claimed(&claimed).await {
+                        Ok(true) => return Ok(true),
+                        Ok(false) => break,
+                        Err(error) => conflict = Err(error),
+                    }
                 }
             }
         }

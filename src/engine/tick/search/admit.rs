@@ -128,9 +128,8 @@ impl Search<'_> {
             self.plan.delta.granted.push(grant(job, now));
             self.plan.delta.check_by(self.engine.first_check(&claimed, now));
         }
-        // Another process that shares the store would start the job, too.
-        let is_alone = !self.engine.ports.store.capabilities().shared;
-        let is_unclaimed = !granted && push && is_alone && config.is_some_and(is_unclaimed);
+        let may_be_unclaimed = !granted && push && self.engine.rules.start_unclaimed;
+        let is_unclaimed = may_be_unclaimed && config.is_some_and(is_unclaimed);
         let change = JobChange { job: claimed.clone(), was };
         if is_unclaimed {
             self.plan.unclaimed.push(change);

@@ -65,6 +65,8 @@ pub(crate) fn spawn(inner: &Arc<Inner>) {
 struct Sweeper {
     depth_at: Timestamp,
     gauges: metrics::DepthGauges,
+    /// When the recorded calls of plugins are stored next.
+    calls_at: Timestamp,
     replies_at: Timestamp,
     /// The cursor of the next page of pending replies.
     replies_after: Option<String>,
@@ -93,6 +95,10 @@ impl Sweeper {
                 tracing::warn!(%error, "queue depths cannot be read");
             }
         }
+        if clock.now() >= self.calls_at {
+            self.calls_at = clock.now() + REPLY_INTERVAL;
+            inner.store_plugin_calls().await;
+        }
         if !inner.owns(SWEEP) {
             return None;
         }
@@ -110,7 +116,6 @@ impl Sweeper {
             if let Err(error) = logs::drop_old_lines(&inner.engine).await {
                 tracing::warn!(%error, "old log lines were not removed");
             }
-            inner.store_plugin_calls().await;
         }
         if clock.now() >= self.triggers_at {
             self.triggers_at = clock.now() + trigger_status::STORE_INTERVAL;

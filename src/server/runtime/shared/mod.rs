@@ -25,18 +25,25 @@ use tokio::sync::{Notify, watch};
 use self::members::Members;
 pub(super) use self::store::{NoticingStore, Outgoing};
 use super::{Builder, Inner, Server, StopPhase, WeakServer, embedded::operations};
-use tidegate_core::port::{
-    Notice, Notices, Write,
-    job_store::{Record, RecordKind, RecordQuery},
+use tidegate_core::{
+    job::QueueName,
+    port::{
+        Notice, Notices, Write,
+        job_store::{Record, RecordKind, RecordQuery},
+    },
 };
 use tidegate_engine::Error;
 
 /// How often a server renews its record and reads those of others.
 const BEAT_INTERVAL: Duration = Duration::from_secs(2);
-/// After how many beats the running jobs are read again.
-const BEATS_PER_RELOAD: u64 = 5;
-/// How long the record of a server that is gone stays in the store.
-const RECORD_RETENTION: Duration = Duration::from_mins(1);
+/// How often tokens and capacities are read again.
+const LEARN_INTERVAL: Duration = Duration::from_secs(2);
+/// How often it is checked whether each queue of this server has a task.
+const QUEUE_INTERVAL: Duration = Duration::from_secs(5);
+/// The least time between two reads of the running jobs, and the longest while workers have a capacity.
+const RELOAD_INTERVAL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+/// How long the record of a server that is gone stays in the store: longer than clocks differ.
+const RECORD_RETENTION: Duration = Duration::from_hours(24);
 /// The least time between two sends of notices.
 const SEND_INTERVAL: Duration = Duration::from_millis(10);
 /// The wait after notices could not be sent or received.
@@ -63,6 +70,10 @@ pub(super) struct Shared {
     beat: Notify,
     /// Notified when there is a bulk operation.
     operations: Notify,
+    /// Notified when queues of this server may have no task yet.
+    queues: Notify,
+    /// Notified when a worker seems to run as many jobs as it can.
+    full_workers: Notify,
 }
 
 /// A server's record.
@@ -91,11 +102,20 @@ impl Shared {
             members: Mutex::new(Members::new(name)),
             beat: Notify::new(),
             operations: Notify::new(),
+            queues: Notify::new(),
+            full_workers: Notify::new(),
         }
     }
 }
 
 impl Inner {
+    /// Has the running jobs read again: a worker seems to run as many as it can.
+    pub(super) fn on_full_worker(&self) {
+        if let Some(shared) = &self.shared {
+            shared.full_workers.notify_one();
+        }
+    }
+
     /// Whether this process owns `what`. One that shares its store with no other owns everything.
     pub(super) fn owns(&self, what: &str) -> bool {
         self.shared.as_ref().is_none_or(|shared| shared.members.lock().owns(what))
@@ -130,11 +150,11 @@ impl Inner {
         let name = shared.members.lock().own().to_owned();
         let write = Write::RemoveRecord { kind: RecordKind::Server, name, until: None };
         let removed = self.engine.ports().store.commit(vec![vec![write]]).await.map(|_| ());
-        let told = match removed {
+        let sent = match removed {
             Ok(()) => shared.notices.send(&BTreeSet::from([Notice::Servers])).await,
             failed => failed,
         };
-        if let Err(error) = told {
+        if let Err(error) = sent {
             tracing::warn!(error = %error.chain(), "others learn of this stop by polling only");
         }
     }
@@ -144,11 +164,16 @@ impl Inner {
         match notice {
             Notice::Queue(queue) => {
                 if self.owns(queue.as_str()) {
-                    self.notify_queues([&queue].into_iter());
+                    self.wake(&queue);
                 } else if let Some(known) = self.queues.lock().get(&queue) {
                     // Of the others only those whose workers wait for it.
                     known.on_enqueued(self.engine.seen_version());
                 }
+            }
+            // What held jobs may be gone, or they may have a taker now.
+            Notice::Configuration => {
+                self.wake_known();
+                shared.queues.notify_one();
             }
             Notice::Operations => shared.operations.notify_one(),
             Notice::Schedules => self.rescheduled.notify_one(),
@@ -177,13 +202,10 @@ impl Server {
         Ok(())
     }
 
-    /// Reads what other servers may have changed: tokens, and the capacities and running jobs of pull
-    /// workers.
-    async fn learn_of_others(&self, beat: u64) -> Result<(), Error> {
+    /// Reads what other servers may have changed: tokens, and the capacities of pull workers.
+    async fn learn_of_others(&self) -> Result<(), Error> {
         self.publish_tokens().await?;
-        self.load_capacities().await?;
-        let is_due = beat.is_multiple_of(BEATS_PER_RELOAD) && self.inner.workers.have_capacities();
-        if is_due { self.inner.engine.reload_running().await } else { Ok(()) }
+        self.load_capacities().await
     }
 }
 
@@ -201,6 +223,9 @@ pub(super) fn spawn(inner: &Arc<Inner>) {
         tokio::spawn(until_stopped(inner, send(Arc::downgrade(inner))));
         tokio::spawn(until_stopped(inner, receive(Arc::downgrade(inner))));
         tokio::spawn(until_stopped(inner, continue_operations(Arc::downgrade(inner))));
+        tokio::spawn(until_stopped(inner, learn(Arc::downgrade(inner))));
+        tokio::spawn(until_stopped(inner, start_queues(Arc::downgrade(inner))));
+        tokio::spawn(until_stopped(inner, reload_running(Arc::downgrade(inner))));
     }
 }
 
@@ -235,13 +260,11 @@ async fn keep_beating(server: WeakServer, mut stopping: watch::Receiver<StopPhas
             return inner.leave(&shared).await;
         }
         number += 1;
-        let server = Server { inner: Arc::clone(&inner) };
         match inner.beat(&shared, number).await {
             // What this server owns now may have waited.
             Ok(true) => {
-                if let Err(error) = server.wake_all().await {
-                    tracing::warn!(%error, "queues are only looked at by polling");
-                }
+                inner.wake_known();
+                shared.queues.notify_one();
                 inner.rescheduled.notify_one();
                 inner.pending.notify_one();
                 shared.operations.notify_one();
@@ -249,12 +272,9 @@ async fn keep_beating(server: WeakServer, mut stopping: watch::Receiver<StopPhas
             Ok(false) => {}
             Err(error) => tracing::warn!(%error, "the record of this server was not renewed"),
         }
-        if let Err(error) = server.learn_of_others(number).await {
-            tracing::warn!(%error, "what other servers changed was not read");
-        }
         let clock = Arc::clone(&inner.engine.ports().clock);
         let next_at = clock.now() + BEAT_INTERVAL;
-        drop((server, inner));
+        drop(inner);
         tokio::select! {
             () = clock.sleep_until(next_at) => {}
             () = shared.beat.notified() => {}
@@ -314,6 +334,60 @@ async fn continue_operations(server: WeakServer) -> Option<()> {
         tokio::select! {
             () = clock.sleep_until(clock.now() + OPERATION_INTERVAL) => {}
             () = shared.operations.notified() => {}
+        }
+    }
+}
+
+/// Reads tokens and capacities again.
+async fn learn(server: WeakServer) -> Option<()> {
+    loop {
+        let inner = server.upgrade()?;
+        let clock = Arc::clone(&inner.engine.ports().clock);
+        if let Err(error) = (Server { inner }).learn_of_others().await {
+            tracing::warn!(%error, "what other servers changed was not read");
+        }
+        clock.sleep_until(clock.now() + LEARN_INTERVAL).await;
+    }
+}
+
+/// Starts the tasks that queues of this server do not have yet: they came to it, or a notice was lost.
+async fn start_queues(server: WeakServer) -> Option<()> {
+    loop {
+        let (inner, shared) = upgrade(&server)?;
+        let clock = Arc::clone(&inner.engine.ports().clock);
+        match (Server { inner: Arc::clone(&inner) }).owned_queues().await {
+            Ok(queues) => {
+                let known: BTreeSet<QueueName> = inner.queues.lock().keys().cloned().collect();
+                queues.difference(&known).for_each(|queue| inner.wake(queue));
+            }
+            Err(error) => tracing::warn!(%error, "the queues of this server were not read"),
+        }
+        drop(inner);
+        tokio::select! {
+            () = clock.sleep_until(clock.now() + QUEUE_INTERVAL) => {}
+            () = shared.queues.notified() => {}
+        }
+    }
+}
+
+/// Reads the running jobs again: the capacity of a worker that reports to other servers would stay
+/// used.
+async fn reload_running(server: WeakServer) -> Option<()> {
+    loop {
+        let (inner, shared) = upgrade(&server)?;
+        let clock = Arc::clone(&inner.engine.ports().clock);
+        if inner.workers.have_capacities() {
+            match inner.engine.reload_running().await {
+                Ok(()) => inner.wake_known(),
+                Err(error) => tracing::warn!(%error, "the running jobs were not read"),
+            }
+        }
+        drop(inner);
+        let (least, most) = RELOAD_INTERVAL;
+        clock.sleep_until(clock.now() + least).await;
+        tokio::select! {
+            () = clock.sleep_until(clock.now() + most) => {}
+            () = shared.full_workers.notified() => {}
         }
     }
 }

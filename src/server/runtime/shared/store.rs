@@ -13,7 +13,7 @@ use tidegate_core::{
     },
 };
 
-/// What this server has committed, and the others are not told of yet.
+/// What this server has committed, and the others have no notice of yet.
 #[derive(Default)]
 pub(in crate::runtime) struct Outgoing {
     notices: Mutex<BTreeSet<Notice>>,
@@ -109,7 +109,7 @@ fn notice_of(write: &Write) -> Option<Notice> {
             ItemKind::Operation => Some(Notice::Operations),
             ItemKind::Schedule => Some(Notice::Schedules),
             ItemKind::Token | ItemKind::Closed => Some(Notice::Tokens),
-            _ => None,
+            kind => kind.is_decided_under().then_some(Notice::Configuration),
         },
         _ => None,
     }

@@ -15,7 +15,7 @@ use tokio::sync::broadcast;
 use super::*;
 use crate::{auth::TokenItem, runtime::testing::builder_on};
 use tidegate_core::{
-    job::{JobId, Payload, type_config::TypeConfig},
+    job::{JobId, Payload, QueueName, type_config::TypeConfig},
     port::{
         Clock as _, JobFilter, JobStore, StoreCapabilities, StoreError, StoreLayer, Target,
         job_store::{SharedStore, StateFilter},
@@ -273,6 +273,18 @@ async fn a_limit_holds_for_the_workers_of_all_servers() {
     ended.sort_unstable();
     ended.dedup();
     assert_eq!(ended.len(), 10);
+}
+
+#[tokio::test]
+async fn the_owner_pushes_what_another_server_has_given_a_target() {
+    let deployment = Deployment::new();
+    let (owner, other) = deployment.two("default").await;
+    other.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+    other.enqueue(job()).await.unwrap();
+    let has_task = async || owner.inner.queues.lock().contains_key(&name::<QueueName>("default"));
+    deployment.until(BY_NOTICE, has_task).await;
+    other.put_type(&name("work"), pushed_type(), None).await.unwrap();
+    deployment.until(BY_NOTICE, async || deployment.pushed() == 1).await;
 }
 
 #[tokio::test]

@@ -95,7 +95,7 @@ impl Server {
         let (now, workers) = (self.now(), &self.inner.workers);
         if self.inner.is_serverless() {
             self.keep_registration(name, &registration).await?;
-        } else if workers.is_stored(name, *capacity, now) {
+        } else if !self.inner.shares_store() && workers.is_stored(name, *capacity, now) {
             workers.register(name, &registration, None, now);
         } else {
             self.keep_registration(name, &registration).await?;

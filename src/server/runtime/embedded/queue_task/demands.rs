@@ -105,7 +105,11 @@ impl Task {
                 let running =
                     running.get_or_insert_with(|| inner.engine.running_by_worker(reports));
                 let runs = running.get(name).copied().unwrap_or_default();
-                capacities.insert(name.to_owned(), u64::from(capacity).saturating_sub(runs) as u32);
+                let left = u64::from(capacity).saturating_sub(runs) as u32;
+                if left == 0 {
+                    inner.on_full_worker();
+                }
+                capacities.insert(name.to_owned(), left);
             }
         }
         capacities
