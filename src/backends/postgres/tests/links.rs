@@ -215,7 +215,7 @@ fn a_commit_that_no_standby_confirms_is_no_success() {
         RUNTIME.spawn(async move { store.commit(vec![vec![Write::AddJob(job)]]).await })
     };
     RUNTIME.block_on(commit(one)).unwrap().unwrap();
-    rows(&store, "ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+    rows(&store, "ALTER SYSTEM SET synchronous_standby_names = 'absent'");
     rows(&store, "SELECT pg_reload_conf()");
     while rows(&store, "SHOW synchronous_standby_names")[0].get::<_, &str>(0).is_empty() {
         std::thread::yield_now();

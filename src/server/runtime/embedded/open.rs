@@ -120,7 +120,7 @@ impl Server {
         Ok(builder.shared(notices).health_check(health))
     }
 
-    /// A builder of a server on `store` and `objects`. Plugins run beside the server.
+    /// A builder of a server on `store` and `objects`. Plugins run in threads of their own.
     fn builder_of(
         store: SharedStore,
         objects: Arc<dyn ObjectStore>,
