@@ -29,7 +29,7 @@ pub struct PostgresHealth {
 impl PostgresStore {
     /// Checks of the database of this store.
     pub fn health(&self) -> PostgresHealth {
-        PostgresHealth { readers: Arc::new(Readers::new(self.readers.connector().clone())) }
+        PostgresHealth { readers: Arc::clone(&self.readers) }
     }
 }
 

@@ -64,7 +64,7 @@ const MAX_DRAWN: usize = 100_000;
 ///
 /// Its connections belong to the runtime on which it was opened. Callers may be on others.
 pub struct PostgresStore {
-    readers: Readers,
+    readers: Arc<Readers>,
     writer: Writer,
     names: Names,
     clock: Arc<dyn Clock>,
@@ -90,7 +90,7 @@ impl PostgresStore {
         let connector = Connector::new(settings)?;
         let link = connector.open().await?;
         migrate::migrate(&link, connector.schema()).await?;
-        let readers = Readers::new(connector.clone());
+        let readers = Arc::new(Readers::new(connector.clone()));
         let names = Names::default();
         names.refresh(&readers).await?;
         let shared = Shared::default();

@@ -1,7 +1,7 @@
 //! Notices between servers by `NOTIFY`, on a connection of their own. Never in a commit: there a
 //! `NOTIFY` takes a lock that it holds over the fsync, which halves the commits of a database.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 use tokio::sync::{Mutex, mpsc};
@@ -26,7 +26,7 @@ pub struct PostgresNotices {
     /// The connection that listens. It is made when it is first needed, and again after it broke.
     listening: Mutex<Option<Listening>>,
     /// The connection that sends.
-    sending: Mutex<Option<Arc<Link>>>,
+    sending: Mutex<Option<Link>>,
 }
 
 struct Listening {
@@ -64,7 +64,7 @@ impl Notices for PostgresNotices {
         let mut sending = self.sending.lock().await;
         let link = match sending.take().filter(|link| !link.is_closed()) {
             Some(link) => link,
-            None => Arc::new(self.connector.open().await?),
+            None => self.connector.open().await?,
         };
         // Kept unless the call fails or its caller leaves.
         link.query(SEND, &[&self.connector.schema(), &texts]).await.map_err(Fault::into_error)?;

@@ -39,8 +39,7 @@ pub struct PostgresObjects {
 impl PostgresStore {
     /// The objects in the database of this store.
     pub fn objects(&self) -> PostgresObjects {
-        let readers = Arc::new(Readers::new(self.readers.connector().clone()));
-        PostgresObjects { readers, clock: Arc::clone(&self.clock) }
+        PostgresObjects { readers: Arc::clone(&self.readers), clock: Arc::clone(&self.clock) }
     }
 }
 

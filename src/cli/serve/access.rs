@@ -20,11 +20,14 @@ pub(super) fn no_token(settings: &Settings) -> String {
         }
         _ => format!("listen: {} is not a loopback address", settings.listen),
     };
-    format!("{reached}, and there are no tokens: create one first: {}", create_token(settings))
+    format!("{reached}, and there are no tokens: get one first: {}", create_token(settings))
 }
 
-/// The command that creates an admin token while the server is stopped.
+/// How to get an admin token while the server is stopped.
 fn create_token(settings: &Settings) -> String {
+    if settings.store.is_some() {
+        return "set `admin_token`, from which the others are made".to_owned();
+    }
     format!("tidegate token create --name admin --scope admin --data {}", settings.data.display())
 }
 
@@ -37,7 +40,7 @@ pub(super) fn warn_of_access(auth: &BuiltIn, has_access: bool, settings: &Settin
         );
     } else if !has_access {
         tracing::warn!(
-            "every token is revoked, so no caller may enter; stop the server and create one: {}",
+            "every token is revoked, so no caller may enter; stop the server and get one: {}",
             create_token(settings)
         );
     }

@@ -114,6 +114,9 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         public_url: args.public_url.as_ref(),
     };
     let (settings, sources) = Settings::load_with_sources(args.config.as_deref(), &flags)?;
+    if args.data.is_some() && settings.store.is_some() {
+        anyhow::bail!("--data: the setting `store` names a database, which has the data");
+    }
     if args.print_settings {
         ctx.print(&settings)?;
         return Ok(ExitCode::Ok);

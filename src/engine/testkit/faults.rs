@@ -43,6 +43,7 @@ pub struct Faults {
 pub struct FaultyStore {
     inner: SharedStore,
     atomicity: Atomicity,
+    shared: bool,
     state: Mutex<FaultState>,
 }
 
@@ -77,7 +78,7 @@ impl FaultyStore {
             failed: 0,
         };
         let atomicity = Atomicity::Steps { max_in_flight_write: Duration::from_secs(5) };
-        Self { inner, atomicity, state: Mutex::new(state) }
+        Self { inner, atomicity, shared: false, state: Mutex::new(state) }
     }
 
     /// Sets the longest write in flight (default 5 s). Zero makes the store atomic: every
@@ -85,6 +86,13 @@ impl FaultyStore {
     #[must_use]
     pub fn with_flight(mut self, flight: Duration) -> Self {
         self.atomicity = Atomicity::from_max_in_flight_write(flight);
+        self
+    }
+
+    /// Says that other processes write to the store, too.
+    #[must_use]
+    pub fn shared(mut self) -> Self {
+        self.shared = true;
         self
     }
 
@@ -245,7 +253,9 @@ impl StoreLayer for FaultyStore {
     }
 
     fn capabilities(&self) -> StoreCapabilities {
-        StoreCapabilities { atomicity: self.atomicity, ..self.inner.capabilities() }
+        let of_inner = self.inner.capabilities();
+        let shared = self.shared || of_inner.shared;
+        StoreCapabilities { atomicity: self.atomicity, shared, ..of_inner }
     }
 
     fn assign_id(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId {

@@ -49,6 +49,15 @@ async fn a_job_due_in_an_hour_runs_once_the_clock_is_there() {
     assert_eq!(tide.job(&id).await["running"]["waited_ms"], 0);
 }
 
+/// Its clock is moved, and others may use that store.
+#[tokio::test]
+async fn a_store_of_the_environment_is_left_alone() {
+    let store = "postgres://127.0.0.1:1/jobs";
+    let tide = Setup::dev().env("TIDEGATE_STORE", store).start().await;
+    tide.job_type("t", json!({})).await;
+    tide.enqueue_a("t").await;
+}
+
 #[tokio::test]
 async fn a_lease_expires_when_the_clock_passes_its_end() {
     let (tide, start) = frozen().await;

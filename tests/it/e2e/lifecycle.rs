@@ -121,6 +121,14 @@ async fn a_second_server_on_the_same_directory_is_refused_by_name() {
 }
 
 #[tokio::test]
+async fn a_directory_is_refused_if_the_settings_name_a_database() {
+    let store = "postgres://127.0.0.1:1/jobs";
+    let setup = Setup::new().env("TIDEGATE_STORE", store).flag("--data", "somewhere");
+    let (status, said) = setup.refused().await;
+    assert!(!status.success() && said.contains("--data: the setting `store`"), "{said}");
+}
+
+#[tokio::test]
 async fn a_file_that_cannot_be_used_stops_the_start_with_what_to_do() {
     let damaged = |setup: &Setup| {
         fs::create_dir_all(setup.data()).unwrap();

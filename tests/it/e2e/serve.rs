@@ -113,7 +113,9 @@ impl Setup {
         if self.is_dev {
             // It makes its own directory, which stays if it is killed.
             command.env("TMPDIR", self.dir.path());
-        } else if !self.args.iter().any(|arg| arg == "--data") {
+        } else if !self.args.iter().any(|arg| arg == "--data")
+            && !self.env.iter().any(|(name, _)| name == "TIDEGATE_STORE")
+        {
             command.arg("--data").arg(self.data());
         }
         command.args(&self.args).envs(self.env.iter().map(|(name, value)| (name, value)));

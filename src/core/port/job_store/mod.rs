@@ -38,7 +38,7 @@ pub use query::{
 };
 pub use record::{Purged, RECORD_BYTES, Record, RecordKind, RecordQuery};
 pub use scan::{DueRange, DueScan, OrderedScan, ScanPage, ScanQuery};
-pub use write::{Committed, CurrentRecord, Expect, Key, Txn, Write, flatten};
+pub use write::{Committed, CurrentRecord, Expect, Key, Txn, Write, each_write, flatten};
 
 use crate::{
     job::{Body, Job, JobId, QueueName, Spec, TypeName},

@@ -123,6 +123,16 @@ pub enum Write {
 /// Conditional writes, in an order such that any prefix is safe. It writes no record twice.
 pub type Txn = Vec<Write>;
 
+/// Shows `see` each write of `writes`, and in place of [`Write::Together`] those in it.
+pub fn each_write<'a>(writes: &'a [Write], see: &mut impl FnMut(&'a Write)) {
+    for write in writes {
+        match write {
+            Write::Together(together) => each_write(together, see),
+            write => see(write),
+        }
+    }
+}
+
 /// `txn` without [`Write::Together`], whose writes take its place; and the step of each write.
 ///
 /// For a store that makes a transaction atomic as a whole. The steps are empty if every write is

@@ -13,6 +13,9 @@
 //!
 //! An operation with an `Idempotency-Key` derives its id from the key, so that a repeated request
 //! finds it.
+//!
+//! Of servers that share a store, their owner runs the operations. If the owner changes, both may
+//! process one page, as after a restart.
 
 mod apply;
 mod stored;
@@ -24,7 +27,7 @@ use sha2::{Digest, Sha256};
 use tidegate_core::error_code::ErrorCode;
 
 pub(super) use self::stored::StoredOperation;
-use super::Server;
+use super::{Server, shared::OPERATIONS};
 use tidegate_core::{
     job::Job,
     port::{
@@ -197,8 +200,8 @@ impl Server {
             .collect())
     }
 
-    /// Processes page after page, and stops after the first that ends past `until`. Returns whether
-    /// all pages are done.
+    /// Processes page after page, and stops after the first that ends past `until`, or if another
+    /// server owns the operations. Returns whether all pages are done.
     ///
     /// # Errors
     ///
@@ -234,7 +237,7 @@ impl Server {
             self.persist(until, || self.save(stored)).await?;
             // A failed flush is repeated by the next one.
             let _ = self.flush().await;
-            if self.now() >= until {
+            if self.now() >= until || !self.inner.owns(OPERATIONS) {
                 return Ok(false);
             }
         }

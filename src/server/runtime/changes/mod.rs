@@ -44,7 +44,7 @@ use tidegate_core::{
     },
     port::{
         Clock, Committed, Entropy, JobStore, StoreError, StoreLayer, Txn, Write,
-        job_store::{ItemKind, SharedStore},
+        job_store::{ItemKind, SharedStore, each_write},
     },
     time::Timestamp,
 };
@@ -481,15 +481,6 @@ fn changes_of(txn: &Txn, pending: &Pending, room: &mut usize, now: Timestamp) ->
         }
     });
     changes
-}
-
-fn each_write<'a>(writes: &'a [Write], see: &mut impl FnMut(&'a Write)) {
-    for write in writes {
-        match write {
-            Write::Together(together) => each_write(together, see),
-            write => see(write),
-        }
-    }
 }
 
 /// The change that a write at `now` makes, if it concerns a reader.

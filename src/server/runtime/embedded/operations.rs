@@ -27,6 +27,11 @@ impl Server {
                 _ = stopping.changed() => return,
             };
             let id = stored.operation.id.clone();
+            if let Ok(false) = outcome {
+                // Another server continues it.
+                server.inner.operations.lock().remove(&id);
+                return;
+            }
             if let Err(error) = server.finish_operation(stored, outcome, Timestamp::MAX).await {
                 tracing::warn!(operation = id, %error, "the end of an operation was not recorded");
             }

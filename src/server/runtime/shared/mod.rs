@@ -164,7 +164,7 @@ impl Inner {
         match notice {
             Notice::Queue(queue) => {
                 if self.owns(queue.as_str()) {
-                    self.wake(&queue);
+                    self.notify_queues([&queue].into_iter());
                 } else if let Some(known) = self.queues.lock().get(&queue) {
                     // Of the others only those whose workers wait for it.
                     known.on_enqueued(self.engine.seen_version());
@@ -315,6 +315,8 @@ async fn receive(server: WeakServer) -> Option<()> {
             Err(error) => {
                 tracing::warn!(error = %error.chain(), "changes of others are found by polling");
                 clock.sleep_until(clock.now() + ERROR_BACKOFF).await;
+                // Some may have been lost.
+                server.upgrade()?.wake_known();
             }
         }
     }

@@ -9,7 +9,7 @@ use tidegate_core::{
     job::State,
     port::{
         Committed, JobStore, Notice, StoreError, StoreLayer, Txn, Write,
-        job_store::{ItemKind, SharedStore},
+        job_store::{ItemKind, SharedStore, each_write},
     },
 };
 
@@ -86,15 +86,6 @@ fn notices_of(txn: &Txn) -> BTreeSet<Notice> {
     let mut notices = BTreeSet::new();
     each_write(txn, &mut |write| notices.extend(notice_of(write)));
     notices
-}
-
-fn each_write(writes: &[Write], see: &mut impl FnMut(&Write)) {
-    for write in writes {
-        match write {
-            Write::Together(together) => each_write(together, see),
-            write => see(write),
-        }
-    }
 }
 
 /// What others may wait for in a write. They need not know that a job starts.

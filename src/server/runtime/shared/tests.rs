@@ -15,9 +15,9 @@ use tokio::sync::broadcast;
 use super::*;
 use crate::{auth::TokenItem, runtime::testing::builder_on};
 use tidegate_core::{
-    job::{JobId, Payload, QueueName, type_config::TypeConfig},
+    job::{Job, JobId, Payload, QueueName, type_config::TypeConfig},
     port::{
-        Clock as _, JobFilter, JobStore, StoreCapabilities, StoreError, StoreLayer, Target,
+        Clock as _, JobFilter, StoreError, Target,
         job_store::{SharedStore, StateFilter},
         target::{Request, Response, TargetError},
     },
@@ -26,22 +26,9 @@ use tidegate_core::{
 };
 use tidegate_engine::{
     memory::{FakeClock, MemoryStore},
-    request::{BulkChange, BulkRequest, LeaseRequest, NewJob, Report, ReportOutcome},
-    testkit::builders::name,
+    request::{BulkChange, BulkRequest, LeaseRequest, NewJob, Registration, Report, ReportOutcome},
+    testkit::{builders::name, faults::FaultyStore},
 };
-
-/// A store in memory that says that others write to it, too.
-struct OfMany(MemoryStore);
-
-impl StoreLayer for OfMany {
-    fn inner(&self) -> &dyn JobStore {
-        &self.0
-    }
-
-    fn capabilities(&self) -> StoreCapabilities {
-        StoreCapabilities { shared: true, ..self.0.capabilities() }
-    }
-}
 
 /// Notices between the servers of a test, which may all be lost.
 struct Channel {
@@ -82,17 +69,19 @@ struct Deployment {
     store: SharedStore,
     sender: broadcast::Sender<BTreeSet<Notice>>,
     loses: Arc<AtomicBool>,
-    pushes: Arc<Pushes>,
+    /// Those of each server, in the order of their starts.
+    pushes: Mutex<Vec<Arc<Pushes>>>,
 }
 
 impl Deployment {
     fn new() -> Self {
+        let store = FaultyStore::new(Arc::new(MemoryStore::new()), 1);
         Self {
             clock: Arc::new(FakeClock::default()),
-            store: Arc::new(OfMany(MemoryStore::new())),
+            store: Arc::new(store.with_flight(Duration::ZERO).shared()),
             sender: broadcast::channel(10_000).0,
             loses: Arc::default(),
-            pushes: Arc::default(),
+            pushes: Mutex::default(),
         }
     }
 
@@ -100,7 +89,9 @@ impl Deployment {
     async fn start(&self) -> Server {
         let mut builder =
             builder_on(&self.clock, Arc::clone(&self.store), Arc::new(InMemory::new()));
-        builder.target = Arc::clone(&self.pushes) as _;
+        let pushes = Arc::<Pushes>::default();
+        self.pushes.lock().push(Arc::clone(&pushes));
+        builder.target = pushes;
         let notices = Channel {
             sender: self.sender.clone(),
             receiver: tokio::sync::Mutex::new(self.sender.subscribe()),
@@ -117,8 +108,9 @@ impl Deployment {
         if one.inner.owns(what) { (one, other) } else { (other, one) }
     }
 
+    /// How often all servers have pushed.
     fn pushed(&self) -> usize {
-        self.pushes.0.lock().len()
+        self.pushes.lock().iter().map(|pushes| pushes.0.lock().len()).sum()
     }
 
     /// The result of `work`, which takes less than `limit`.
@@ -181,6 +173,18 @@ fn job() -> NewJob {
     NewJob::new(name("work"), Payload::null())
 }
 
+/// The report that the running attempt of `job` has succeeded.
+fn success(job: &Job) -> Report {
+    Report {
+        id: job.id.clone(),
+        job_type: None,
+        attempt: job.life.attempt,
+        token: Some(job.life.running().expect("it runs").token),
+        outcome: ReportOutcome::Succeeded { result: None },
+        checkpoint: None,
+    }
+}
+
 #[tokio::test]
 async fn a_worker_gets_the_job_that_another_server_accepted() {
     let deployment = Deployment::new();
@@ -227,11 +231,14 @@ async fn the_owner_alone_pushes_each_job_once() {
             ended.map(|depth| depth.jobs).sum::<u64>() == 20
         })
         .await;
-    let mut jobs = deployment.pushes.0.lock().clone();
+    let mut of_servers: Vec<Vec<String>> =
+        deployment.pushes.lock().iter().map(|pushes| pushes.0.lock().clone()).collect();
+    of_servers.sort_unstable();
+    let [idle, jobs] = &mut of_servers[..] else { panic!("two servers") };
+    assert!(idle.is_empty(), "the other server pushed {idle:?}");
     jobs.sort_unstable();
     jobs.dedup();
     assert_eq!((jobs.len(), deployment.pushed()), (20, 20));
-    assert_eq!(other.inner.known_snapshot(&name("default")).push_free, Some(256));
 }
 
 #[tokio::test]
@@ -257,16 +264,8 @@ async fn a_limit_holds_for_the_workers_of_all_servers() {
             assert!(leased.jobs.is_empty());
         }
         let reporter = servers.next().expect("they never end");
-        let run = running.life.running().expect("it runs");
-        let report = Report {
-            id: running.id.clone(),
-            job_type: None,
-            attempt: running.life.attempt,
-            token: Some(run.token),
-            outcome: ReportOutcome::Succeeded { result: None },
-            checkpoint: None,
-        };
-        let answers = deployment.within(BY_NOTICE, reporter.report(vec![report])).await;
+        let reported = reporter.report(vec![success(running)]);
+        let answers = deployment.within(BY_NOTICE, reported).await;
         answers.into_iter().next().unwrap().unwrap();
         ended.push(running.id.clone());
     }
@@ -285,6 +284,39 @@ async fn the_owner_pushes_what_another_server_has_given_a_target() {
     deployment.until(BY_NOTICE, has_task).await;
     other.put_type(&name("work"), pushed_type(), None).await.unwrap();
     deployment.until(BY_NOTICE, async || deployment.pushed() == 1).await;
+}
+
+/// The server that leased a job does not see its report at another one.
+#[tokio::test]
+async fn a_worker_that_reports_elsewhere_gets_the_next_job() {
+    let deployment = Deployment::new();
+    let (owner, other) = deployment.two("default").await;
+    owner.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+    owner.register_worker("w", Registration::of_capacity(1)).await.unwrap();
+    for _ in 0..3 {
+        owner.enqueue(job()).await.unwrap();
+    }
+    let of_worker = || LeaseRequest { worker: Some("w".into()), ..request() };
+    for _ in 0..3 {
+        let leased = deployment.within(2 * BY_NOTICE, owner.lease(of_worker())).await.unwrap();
+        let answers = other.report(vec![success(&leased.jobs[0])]);
+        deployment.within(BY_NOTICE, answers).await.pop().unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_capacity_holds_at_a_server_that_it_was_not_registered_with() {
+    let deployment = Deployment::new();
+    let (owner, other) = deployment.two("default").await;
+    owner.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+    for capacity in [5, 2] {
+        owner.register_worker("w", Registration::of_capacity(capacity)).await.unwrap();
+        let knows = async || other.inner.workers.capacity("w") == Some(capacity);
+        deployment.until(2 * LEARN_INTERVAL, knows).await;
+        // A call makes the worker known to this server.
+        let no_wait = LeaseRequest { worker: Some("w".into()), wait: Duration::ZERO, ..request() };
+        deployment.within(BY_NOTICE, other.lease(no_wait)).await.unwrap();
+    }
 }
 
 #[tokio::test]

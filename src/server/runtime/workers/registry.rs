@@ -153,7 +153,8 @@ impl Known {
     }
 
     fn capacity(&self, name: &str) -> Option<u32> {
-        self.of(name).map_or_else(|| self.restored.get(name).copied(), |entry| entry.capacity)
+        // What is stored is newer, if the worker has registered with another server since.
+        self.restored.get(name).copied().or_else(|| self.of(name)?.capacity)
     }
 
     /// Whether one more caller can be recorded. Removes silent ones if there are too many.

@@ -2,6 +2,7 @@
 
 mod at_most_once;
 mod damage;
+mod lost_answers;
 mod messages;
 mod reports;
 mod unreadable;
