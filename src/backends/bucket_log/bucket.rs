@@ -1,7 +1,7 @@
 //! The bucket: what a node may ask of object storage, and the requests until they have an answer.
 //!
-//! No request overwrites, and none lists: no decision may depend on either. A [`Removable`] is the
-//! only object that can be removed.
+//! No request of a [`LogBucket`] overwrites, and none lists: no decision may depend on either. A
+//! [`Removable`] is the only object that can be removed. [`Hints`] alone are overwritten.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,6 +16,7 @@ use tidegate_core::port::{Clock, Entropy};
 use super::{
     create::{Created, GetAnswer, PutAnswer, after_get, after_put},
     error::LogError,
+    hints::{Hint, Hints},
     key::ObjectKey,
     truncate::Removable,
 };
@@ -46,18 +47,29 @@ pub trait LogBucket: Send + Sync {
 #[derive(Debug)]
 pub struct StoreBucket {
     store: Arc<dyn ObjectStore>,
+    /// The client for the parts of snapshots, which take longer than other objects.
+    parts: Arc<dyn ObjectStore>,
     prefix: Path,
 }
 
 impl StoreBucket {
     /// The objects below `prefix`.
     pub fn new(store: Arc<dyn ObjectStore>, prefix: Path) -> Self {
-        Self { store, prefix }
+        Self { parts: Arc::clone(&store), store, prefix }
     }
 
-    fn path(&self, key: &ObjectKey) -> Path {
-        let key = key.to_string();
-        key.split('/').fold(self.prefix.clone(), Path::join)
+    /// The same, with another client for the parts of snapshots.
+    #[must_use]
+    pub fn with_parts_in(self, parts: Arc<dyn ObjectStore>) -> Self {
+        Self { parts, ..self }
+    }
+
+    fn store(&self, key: &ObjectKey) -> &dyn ObjectStore {
+        if matches!(key, ObjectKey::Part { .. }) { &*self.parts } else { &*self.store }
+    }
+
+    fn path(&self, name: &str) -> Path {
+        name.split('/').fold(self.prefix.clone(), Path::join)
     }
 }
 
@@ -65,7 +77,8 @@ impl StoreBucket {
 impl LogBucket for StoreBucket {
     async fn create(&self, key: &ObjectKey, bytes: Bytes) -> PutAnswer {
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
-        let written = self.store.put_opts(&self.path(key), PutPayload::from(bytes), options).await;
+        let (store, path) = (self.store(key), self.path(&key.to_string()));
+        let written = store.put_opts(&path, PutPayload::from(bytes), options).await;
         match written {
             Ok(_) => PutAnswer::Created,
             Err(
@@ -81,9 +94,8 @@ impl LogBucket for StoreBucket {
     }
 
     async fn read(&self, key: &ObjectKey) -> GetAnswer {
-        let read = async {
-            self.store.get_opts(&self.path(key), GetOptions::default()).await?.bytes().await
-        };
+        let (store, path) = (self.store(key), self.path(&key.to_string()));
+        let read = async { store.get_opts(&path, GetOptions::default()).await?.bytes().await };
         match read.await {
             Ok(bytes) => GetAnswer::Found(bytes),
             Err(Error::NotFound { .. }) => GetAnswer::Absent,
@@ -95,11 +107,34 @@ impl LogBucket for StoreBucket {
     }
 
     async fn remove(&self, object: &Removable) -> bool {
-        match self.store.delete(&self.path(&object.key())).await {
+        match self.store.delete(&self.path(&object.key().to_string())).await {
             Ok(()) | Err(Error::NotFound { .. }) => true,
             Err(error) => {
                 tracing::warn!(key = %object.key(), %error, "a DELETE of the log failed");
                 false
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Hints for StoreBucket {
+    async fn write(&self, hint: Hint, bytes: Bytes) {
+        let (path, payload) = (self.path(hint.name()), PutPayload::from(bytes));
+        if let Err(error) = self.store.put_opts(&path, payload, PutOptions::default()).await {
+            tracing::warn!(hint = hint.name(), %error, "a hint of the log was not written");
+        }
+    }
+
+    async fn read(&self, hint: Hint) -> Option<Bytes> {
+        let path = self.path(hint.name());
+        let read = async { self.store.get_opts(&path, GetOptions::default()).await?.bytes().await };
+        match read.await {
+            Ok(bytes) => Some(bytes),
+            Err(Error::NotFound { .. }) => None,
+            Err(error) => {
+                tracing::debug!(hint = hint.name(), %error, "a hint of the log was not read");
+                None
             }
         }
     }

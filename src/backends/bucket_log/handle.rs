@@ -1,15 +1,10 @@
 //! How a server passes commands to its node, and what it gets back.
 
-use std::{
-    collections::VecDeque,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use super::{
     body::{MAX_GROUP_BYTES, plain_bytes},
@@ -94,17 +89,38 @@ pub(super) fn take_group<A>(waiting: &mut VecDeque<LogRequest<A>>) -> Vec<LogReq
     group
 }
 
-/// Which epoch a node leads, for its handles.
+/// What a node and its handles know of each other.
 #[derive(Debug, Default)]
-pub(super) struct Leadership(AtomicU64);
+pub(super) struct Leadership {
+    /// The epoch that the node leads.
+    epoch: watch::Sender<Option<Epoch>>,
+    /// Whether the node is to end its epoch and stop.
+    is_released: watch::Sender<bool>,
+    /// Where the leader that the node follows answers requests.
+    leader: Mutex<Option<String>>,
+}
 
 impl Leadership {
     pub(super) fn set(&self, epoch: Option<Epoch>) {
-        self.0.store(epoch.map_or(0, Epoch::number), Ordering::Release);
+        self.epoch.send_replace(epoch);
     }
 
     pub(super) fn epoch(&self) -> Option<Epoch> {
-        Epoch::new(self.0.load(Ordering::Acquire))
+        *self.epoch.borrow()
+    }
+
+    pub(super) fn set_leader(&self, address: String) {
+        *self.leader.lock() = Some(address).filter(|address| !address.is_empty());
+    }
+
+    pub(super) fn is_released(&self) -> bool {
+        *self.is_released.borrow()
+    }
+
+    /// Ends once the node is to end its epoch and stop.
+    pub(super) async fn released(&self) {
+        // The sender is this value, so it is not gone.
+        let _ = self.is_released.subscribe().wait_for(|is_released| *is_released).await;
     }
 }
 
@@ -144,6 +160,22 @@ impl<A> Handle<A> {
         self.leadership.epoch()
     }
 
+    /// The epoch that the node leads, whenever it changes.
+    pub fn leadership(&self) -> watch::Receiver<Option<Epoch>> {
+        self.leadership.epoch.subscribe()
+    }
+
+    /// Where the leader answers requests, as far as this node knows. It is a hint.
+    pub fn leader(&self) -> Option<String> {
+        self.leadership.leader.lock().clone()
+    }
+
+    /// Lets the node stop: a leader executes what it has accepted, and ends its epoch, so that a
+    /// standby need not wait. The run of the node returns then.
+    pub fn release(&self) {
+        self.leadership.is_released.send_replace(true);
+    }
+
     /// Executes `commands`: an answer for each, after they are in the log and applied.
     ///
     /// # Errors
@@ -154,7 +186,7 @@ impl<A> Handle<A> {
         if bytes > MAX_GROUP_BYTES {
             return Err(LogRefusal::TooLarge);
         }
-        if self.epoch().is_none() {
+        if self.epoch().is_none() || self.leadership.is_released() {
             return Err(LogRefusal::NotLeader);
         }
         // The semaphore is never closed.

@@ -6,9 +6,10 @@
 //!   epoch/0000000007                  claim: a process wants to lead epoch 7
 //!   log/0000000007/000000000000       start record, records, and at last the seal of epoch 7
 //!   snap/0000000006/manifest          the state behind the seal of epoch 6, in parts
+//!   hint/leader                       a sign of life: the only object that is overwritten
 //! ```
 //!
-//! Every object is created once, and claims and seals are never removed. The history is, epoch by
+//! Every object but hints is created once, and claims and seals are never removed. The history is, epoch by
 //! epoch, the records before the first seal. A record has the commands of one group commit. It is
 //! evaluated only after it is durable, in the order of the log, by the same code on the leader, on a
 //! standby and during a restore. A new leader seals every lower epoch in its first empty slot, so
@@ -17,10 +18,12 @@
 //!
 //! Read in this order. Values: [`key`], [`object`], [`body`]. Decisions: [`create`] (whose is a
 //! slot), [`tail`] (what continues the log), `flight` (what is durable), `newest` (which epoch is
-//! the newest), `truncate` (what may be removed). The edges: [`bucket`], `probe` (which
+//! the newest), `truncate` (what may be removed). The edges: [`address`], [`bucket`], `probe` (which
 //! stores can have a log), [`replica`], [`handle`].
-//! The procedures: `follow`, `lead`, `serve`, `snapshot`, and [`node`], which connects them.
+//! The procedures: `follow`, `lead`, `serve`, `snapshot`, `hints` (when to try), and [`node`],
+//! which connects them.
 
+pub mod address;
 pub mod body;
 pub mod bucket;
 pub mod create;
@@ -28,6 +31,7 @@ pub mod error;
 mod flight;
 mod follow;
 pub mod handle;
+mod hints;
 mod identity;
 pub mod key;
 mod lead;
@@ -37,6 +41,7 @@ pub mod object;
 mod planted;
 mod probe;
 pub mod replica;
+mod requests;
 mod serve;
 #[cfg(test)]
 mod simulation;
@@ -44,11 +49,13 @@ mod snapshot;
 pub mod tail;
 mod truncate;
 
+pub use address::{BadAddress, BucketAddress, BucketClients, ConnectError};
 pub use bucket::{Edge, LogBucket, StoreBucket};
 pub use error::LogError;
 pub use handle::{Handle, LogRefusal};
+pub use hints::{Hint, Hints};
 pub use identity::identify;
-pub use node::{Node, NodeSettings};
+pub use node::{Ended, Node, NodeSettings};
 pub use probe::{UnfitStore, probe};
 pub use replica::{Frozen, NextPart, Replica, ReplicaError, Restored, SnapshotParts};
 pub use tail::{Durable, Tail};

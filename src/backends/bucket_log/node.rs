@@ -9,8 +9,9 @@
 //! Time only chooses when to try. Two nodes that both try, or a leader that is alive, cost a pause
 //! and nothing else.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
 
+use futures_util::future::{pending, select};
 use parking_lot::Mutex;
 use tidegate_core::time::Timestamp;
 use tokio::sync::mpsc;
@@ -21,6 +22,7 @@ use super::{
     bucket::Edge,
     error::LogError,
     handle::{Handle, Leadership, LogRequest},
+    hints::{Announcement, Beat, Hints},
     identity::identify,
     key::{Epoch, Slot},
     object::{Header, Kind, LogId, Object},
@@ -28,6 +30,10 @@ use super::{
     replica::Replica,
     tail::Tail,
 };
+
+/// A standby whose leader beats reads the log once in this many polls, even if the beat says that
+/// nothing is new.
+const POLLS_PER_FOLLOW: u64 = 15;
 
 /// The bounds of a node.
 #[derive(Clone, Debug)]
@@ -42,12 +48,21 @@ pub struct NodeSettings {
     pub rollover_records: u64,
     /// The bytes of records at which an epoch ends.
     pub rollover_bytes: u64,
+    /// The age at which an epoch with records ends, at the next event. A snapshot follows.
+    pub rollover_interval: Duration,
     /// How many snapshots are kept, at least 1, and all records after the oldest of them.
     pub kept_snapshots: usize,
     /// How often a standby reads the log.
     pub poll_interval: Duration,
-    /// The least and the most time without a new object after which a standby tries to lead.
+    /// The least and the most time without a new object after which a standby tries to lead, if it
+    /// knows of no beat.
     pub patience: (Duration, Duration),
+    /// The interval of the beats of an idle leader that has a standby.
+    pub beat_interval: Duration,
+    /// The least and the most time that a beat may be late before a standby tries to lead.
+    pub beat_patience: (Duration, Duration),
+    /// Whether the node tries to lead at once, as one without a standby does.
+    pub leads_at_start: bool,
 }
 
 impl Default for NodeSettings {
@@ -58,11 +73,24 @@ impl Default for NodeSettings {
             log_interval: Duration::from_millis(100),
             rollover_records: 10_000,
             rollover_bytes: 64 << 20,
+            rollover_interval: Duration::from_hours(24),
             kept_snapshots: 2,
             poll_interval: Duration::from_secs(2),
             patience: (Duration::from_secs(8), Duration::from_secs(15)),
+            beat_interval: Duration::from_secs(4),
+            beat_patience: (Duration::from_millis(2_500), Duration::from_millis(3_500)),
+            leads_at_start: false,
         }
     }
+}
+
+/// How a life of a node ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Another node leads. What this node has led is over.
+    Lost,
+    /// It was to stop. If it led, it has ended its epoch.
+    Released,
 }
 
 /// A node of a log.
@@ -76,6 +104,7 @@ pub struct Node<R: Replica> {
     /// The newest epoch that is known to be claimed.
     pub(super) known: Mutex<Option<Epoch>>,
     pub(super) leadership: Arc<Leadership>,
+    pub(super) hints: Option<Arc<dyn Hints>>,
     pub(super) planted: Planted,
     requests: tokio::sync::Mutex<mpsc::Receiver<LogRequest<R::Answer>>>,
 }
@@ -104,10 +133,17 @@ impl<R: Replica> Node<R> {
             nonce,
             known: Mutex::default(),
             leadership,
+            hints: None,
             planted: Planted::default(),
             requests: requests.into(),
         };
         Ok((node, handle))
+    }
+
+    /// The same node with hints. Without them, a standby tries to lead when a leader is idle.
+    #[must_use]
+    pub fn with_hints(self, hints: Arc<dyn Hints>) -> Self {
+        Self { hints: Some(hints), ..self }
     }
 
     /// The same node with a planted bug, or without one.
@@ -116,42 +152,105 @@ impl<R: Replica> Node<R> {
         Self { planted: Planted::new(bug), ..self }
     }
 
-    /// Follows and leads until the node must stop, or the call is dropped. After that the node
-    /// serves no more requests.
+    /// Follows and leads, again and again, until the node must stop, or the call is dropped. After
+    /// that the node serves no more requests.
     ///
     /// # Errors
     ///
     /// [`LogError`]: the node is at a position of the log that it cannot pass.
     pub async fn run(&self) -> Result<Infallible, LogError> {
-        let requests = self.requests.lock().await;
-        let mut running = Running { leadership: &self.leadership, requests };
-        self.alternate(&mut running.requests).await
-    }
-
-    async fn alternate(
-        &self,
-        requests: &mut mpsc::Receiver<LogRequest<R::Answer>>,
-    ) -> Result<Infallible, LogError> {
-        self.verify_start().await?;
-        let mut wait = Wait::begin(self.edge.clock.now(), self.patience());
+        let mut running = self.begin_run().await?;
         loop {
-            self.catch_up().await?;
-            let position = (self.replica.tail().next, *self.known.lock());
-            let now = self.edge.clock.now();
-            if wait.is_over(position, now) {
-                if let Some(leading) = self.lead().await? {
-                    self.serve(leading, requests).await?;
-                }
-                wait = Wait::begin(self.edge.clock.now(), self.patience());
+            if self.lead_once(&mut running.requests).await? == Ended::Released {
+                pending::<()>().await;
             }
-            refuse_waiting(requests);
+            refuse_waiting(&mut running.requests);
             self.edge.pause(self.settings.poll_interval).await;
         }
     }
 
-    fn patience(&self) -> Duration {
-        let (least, most) = self.settings.patience;
-        self.edge.span(least, most)
+    /// Follows until it leads, and leads until another node does, or until it is released.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::run`].
+    pub async fn run_once(&self) -> Result<Ended, LogError> {
+        let mut running = self.begin_run().await?;
+        self.lead_once(&mut running.requests).await
+    }
+
+    async fn begin_run(&self) -> Result<Running<'_, R::Answer>, LogError> {
+        let requests = self.requests.lock().await;
+        let running = Running { leadership: &self.leadership, requests };
+        self.verify_start().await?;
+        Ok(running)
+    }
+
+    async fn lead_once(
+        &self,
+        requests: &mut mpsc::Receiver<LogRequest<R::Answer>>,
+    ) -> Result<Ended, LogError> {
+        self.catch_up().await?;
+        if self.settings.leads_at_start
+            && let Some(leading) = self.lead().await?
+        {
+            return self.serve(leading, requests).await;
+        }
+        let mut wait = self.begin_wait();
+        let mut announcement = Announcement::default();
+        let mut leader = None;
+        for poll in 0_u64.. {
+            let beat = self.read_beat().await;
+            let here = self.replica.tail().next;
+            let has_news = beat.as_ref().is_none_or(|beat| !beat.is_at(here));
+            if has_news || poll % POLLS_PER_FOLLOW == 0 {
+                self.catch_up().await?;
+            }
+            let newest = *self.known.lock();
+            if leader != newest
+                && let Some(epoch) = newest
+            {
+                self.leadership.set_leader(self.claim(epoch).await?.address);
+                leader = newest;
+            }
+            announcement.renew(self, newest).await;
+            let next = self.replica.tail().next;
+            let is_released = beat.as_ref().is_some_and(|beat| beat.is_released_at(next))
+                && newest == next.epoch.previous();
+            if is_released {
+                // Other standbys try, too.
+                self.edge
+                    .pause(self.edge.span(Duration::ZERO, self.settings.poll_interval / 4))
+                    .await;
+            }
+            let now = self.edge.clock.now();
+            if wait.is_over((next, newest, beat), now) || is_released {
+                if let Some(leading) = self.lead().await? {
+                    return self.serve(leading, requests).await;
+                }
+                wait = self.begin_wait();
+            }
+            refuse_waiting(requests);
+            let pause = pin!(self.edge.pause(self.settings.poll_interval));
+            select(pause, pin!(self.leadership.released())).await;
+            if self.leadership.is_released() {
+                break;
+            }
+        }
+        Ok(Ended::Released)
+    }
+
+    fn begin_wait(&self) -> Wait {
+        let NodeSettings { patience, beat_patience, poll_interval, .. } = self.settings;
+        let span = |(least, most)| self.edge.span(least, most);
+        Wait {
+            seen: None,
+            at: self.edge.clock.now(),
+            quiet: Duration::ZERO,
+            patience: span(patience),
+            beat_patience: span(beat_patience),
+            longest_step: poll_interval * 2,
+        }
     }
 
     /// An object of this node that continues the log at `tail`.
@@ -183,27 +282,39 @@ fn refuse_waiting<A>(requests: &mut mpsc::Receiver<LogRequest<A>>) {
     }
 }
 
-/// How long a standby has seen no new object.
+/// The next slot, the newest claim, and the last beat.
+type Seen = (Slot, Option<Epoch>, Option<Beat>);
+
+/// How long a standby has seen nothing new.
 #[derive(Debug)]
 struct Wait {
-    seen: Option<(Slot, Option<Epoch>)>,
-    since: Timestamp,
+    seen: Option<Seen>,
+    at: Timestamp,
+    quiet: Duration,
+    /// How long it waits, if the newest leader has not beaten.
     patience: Duration,
+    /// How late a beat of the newest leader may be.
+    beat_patience: Duration,
+    /// What counts at most between two looks. This node may have been frozen, or its bucket busy.
+    longest_step: Duration,
 }
 
 impl Wait {
-    fn begin(now: Timestamp, patience: Duration) -> Self {
-        Self { seen: None, since: now, patience }
-    }
-
-    /// Whether `position` has been the same for long enough. A clock that went back ends the wait:
-    /// trying to lead does no harm.
-    fn is_over(&mut self, position: (Slot, Option<Epoch>), now: Timestamp) -> bool {
-        if self.seen.replace(position) != Some(position) {
-            self.since = now;
+    /// Whether `seen` has been the same for long enough.
+    fn is_over(&mut self, seen: Seen, now: Timestamp) -> bool {
+        // A clock that went back only makes the wait longer.
+        let step = now.since(self.at).min(self.longest_step);
+        self.at = now;
+        if self.seen.as_ref() != Some(&seen) {
+            self.seen = Some(seen);
+            self.quiet = Duration::ZERO;
             return false;
         }
-        now < self.since || now.since(self.since) >= self.patience
+        self.quiet += step;
+        let (_, newest, beat) = seen;
+        let beat = beat.filter(|beat| newest.map(Epoch::number) == Some(beat.epoch));
+        let patience = beat.map_or(self.patience, |beat| beat.next_within() + self.beat_patience);
+        self.quiet >= patience
     }
 }
 
@@ -211,17 +322,46 @@ impl Wait {
 mod tests {
     use super::*;
 
+    fn wait() -> Wait {
+        Wait {
+            seen: None,
+            at: Timestamp::from_millis(0),
+            quiet: Duration::ZERO,
+            patience: Duration::from_secs(8),
+            beat_patience: Duration::from_secs(3),
+            longest_step: Duration::from_secs(4),
+        }
+    }
+
+    /// Looks at `seen` every two seconds, until the wait is over: how many seconds it took.
+    fn waited(wait: &mut Wait, from: i64, seen: &Seen) -> i64 {
+        let mut at = from;
+        while !wait.is_over(seen.clone(), Timestamp::from_millis(at * 1000)) {
+            at += 2;
+        }
+        at - from
+    }
+
     #[test]
     fn a_standby_waits_until_nothing_has_changed_for_long() {
+        let mut wait = wait();
+        assert_eq!(waited(&mut wait, 0, &(Slot::FIRST, None, None)), 8);
+        let second = (Slot::FIRST.next(), Some(Epoch::FIRST), None);
+        assert_eq!(waited(&mut wait, 10, &second), 8, "there is a new object");
+        let beat = |count| Beat { epoch: 1, count, next_within_ms: 60_000, ..Beat::default() };
+        let third = (second.0, second.1, Some(beat(1)));
+        assert_eq!(waited(&mut wait, 20, &third), 64, "the next beat is not due");
+        let older = (second.0, Some(Epoch::FIRST.next()), Some(beat(2)));
+        assert_eq!(waited(&mut wait, 90, &older), 8, "that leader is over");
+    }
+
+    #[test]
+    fn time_in_which_a_standby_did_not_look_does_not_count() {
+        let (mut wait, seen) = (wait(), (Slot::FIRST, None, None));
         let at = Timestamp::from_millis;
-        let mut wait = Wait::begin(at(0), Duration::from_secs(8));
-        let first = (Slot::FIRST, None);
-        let second = (Slot::FIRST.next(), Some(Epoch::FIRST));
-        assert!(!wait.is_over(first, at(0)));
-        assert!(!wait.is_over(first, at(7_999)));
-        assert!(!wait.is_over(second, at(9_000)), "there is a new object");
-        assert!(!wait.is_over(second, at(16_999)));
-        assert!(wait.is_over(second, at(17_000)));
-        assert!(wait.is_over(second, at(8_999)), "the clock went back");
+        assert!(!wait.is_over(seen.clone(), at(0)));
+        assert!(!wait.is_over(seen.clone(), at(60_000)), "it was frozen");
+        assert!(!wait.is_over(seen.clone(), at(0)), "the clock went back");
+        assert!(wait.is_over(seen, at(4_000)));
     }
 }

@@ -8,9 +8,11 @@
 //!
 //! Nothing is evaluated before it is durable, so an answer never has to be taken back.
 
-use std::{collections::VecDeque, future::poll_fn, pin::Pin, task::Poll, time::Duration};
+use std::{collections::VecDeque, future::poll_fn, pin::Pin, task::Poll};
 
-use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
+use bytes::Bytes;
+use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
+use tidegate_core::time::Timestamp;
 use tokio::sync::mpsc;
 
 use super::{
@@ -19,17 +21,14 @@ use super::{
     error::LogError,
     flight::Flight,
     handle::{LogRefusal, LogRequest, MAX_WAITING_REQUESTS, Reply, take_group},
-    key::{Epoch, ObjectKey},
+    key::Epoch,
     lead::Leading,
-    node::Node,
+    node::{Ended, Node},
     object::Kind,
     planted::PlantedBug,
     replica::Replica,
     snapshot::Snapshot,
 };
-
-/// How often a leader looks for the claim of another process.
-const CLAIM_LOOK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The caller of some commands of a record.
 struct Waiter<A> {
@@ -51,8 +50,10 @@ enum Happened<A> {
     Made(Result<Option<Snapshot>, LogError>),
     /// What a snapshot replaces was removed, or not.
     Truncated(Result<(), LogError>),
-    /// Whether another process has claimed the next epoch.
-    Looked(bool),
+    /// Another process has claimed the next epoch.
+    Claimed,
+    /// This leader is to end its epoch.
+    Released,
 }
 
 /// What a leader has under way.
@@ -64,10 +65,16 @@ struct Work<'n, A> {
     snapshots: FuturesUnordered<BoxFuture<'n, Result<Option<Snapshot>, LogError>>>,
     /// At most one truncation.
     truncations: FuturesUnordered<BoxFuture<'n, Result<(), LogError>>>,
-    /// The next look for a foreign claim.
-    look: BoxFuture<'n, bool>,
     /// Ends when the next PUT may start; none if it may start now.
     timer: Option<BoxFuture<'n, ()>>,
+    /// Beats until another process claims the next epoch.
+    beats: BoxFuture<'n, ()>,
+    /// How often in a row the next epoch was found claimed, while this node led.
+    claims: u32,
+    /// Ends once this leader is to end its epoch; none when it has.
+    release: Option<BoxFuture<'n, ()>>,
+    /// When the epoch began.
+    since: Timestamp,
     /// The bytes of records in this epoch.
     bytes: u64,
     is_closed: bool,
@@ -85,14 +92,20 @@ impl<A> Work<'_, A> {
             if let Poll::Ready(Some(ended)) = self.truncations.poll_next_unpin(context) {
                 return Poll::Ready(Happened::Truncated(ended));
             }
-            if let Poll::Ready(is_claimed) = self.look.as_mut().poll(context) {
-                return Poll::Ready(Happened::Looked(is_claimed));
-            }
             if let Some(timer) = &mut self.timer
                 && Pin::new(timer).poll(context).is_ready()
             {
                 self.timer = None;
                 return Poll::Ready(Happened::MayStart);
+            }
+            if self.beats.poll_unpin(context).is_ready() {
+                return Poll::Ready(Happened::Claimed);
+            }
+            if let Some(release) = &mut self.release
+                && release.poll_unpin(context).is_ready()
+            {
+                self.release = None;
+                return Poll::Ready(Happened::Released);
             }
             if self.is_closed || self.waiting.len() >= MAX_WAITING_REQUESTS {
                 return Poll::Pending;
@@ -106,20 +119,23 @@ impl<A> Work<'_, A> {
 }
 
 impl<R: Replica> Node<R> {
-    /// Leads until another node does.
+    /// Leads until another node does, or until it is to end its epoch.
     pub(super) async fn serve(
         &self,
         leading: Leading,
         requests: &mut mpsc::Receiver<LogRequest<R::Answer>>,
-    ) -> Result<(), LogError> {
+    ) -> Result<Ended, LogError> {
         let mut work = Work {
             waiting: VecDeque::new(),
             flight: Flight::behind(self.replica.tail()),
             puts: FuturesUnordered::new(),
             snapshots: FuturesUnordered::new(),
             truncations: FuturesUnordered::new(),
-            look: Box::pin(self.look_for_claim()),
             timer: None,
+            beats: Box::pin(self.beat()),
+            claims: 0,
+            release: Some(Box::pin(self.leadership.released())),
+            since: self.edge.clock.now(),
             bytes: 0,
             is_closed: false,
         };
@@ -135,10 +151,15 @@ impl<R: Replica> Node<R> {
                     answer_lost(old, LogRefusal::NotLeader);
                     work.puts.clear();
                     work.bytes = 0;
+                    work.claims = 0;
+                    work.since = self.edge.clock.now();
                     self.begin_snapshot(&mut work, leading);
                 }
             } else {
                 self.start_puts(&mut work);
+            }
+            if work.release.is_none() && work.waiting.is_empty() && work.flight.is_empty() {
+                return self.end_epoch(work).await;
             }
             match work.next(requests).await {
                 Happened::Arrived(request) => work.waiting.push_back(request),
@@ -152,36 +173,30 @@ impl<R: Replica> Node<R> {
                     }
                 }
                 Happened::Made(Ok(Some(snapshot))) => {
+                    metrics::counter!("tidegate_log_snapshots_total").increment(1);
                     // A later truncation removes what this one would have.
                     if work.truncations.is_empty() {
                         work.truncations.push(Box::pin(self.truncate(snapshot)));
                     }
                 }
                 Happened::Made(Err(error)) => {
+                    metrics::counter!("tidegate_log_snapshot_failures_total").increment(1);
                     tracing::error!(%error, "a snapshot of the log could not be made");
                 }
                 Happened::Truncated(Err(error)) => {
                     tracing::error!(%error, "what a snapshot replaces could not be removed");
                 }
-                Happened::Looked(is_claimed) => {
-                    work.look = Box::pin(self.look_for_claim());
-                    if is_claimed && work.flight.is_empty() && work.waiting.is_empty() {
-                        // Its record finds out whether that process has sealed this epoch.
+                Happened::Claimed => {
+                    work.claims += 1;
+                    work.beats = Box::pin(self.beat());
+                    if work.claims == 1 && work.flight.is_empty() && work.waiting.is_empty() {
+                        // Its record finds out whether that process has sealed this epoch. If it gave
+                        // up, the roll-over after the next check ends its claim.
                         work.waiting.push_back(LogRequest::empty());
                     }
                 }
+                Happened::Released => requests.close(),
             }
-        }
-    }
-
-    /// Whether another process has claimed the next epoch, after a while. A leader without requests
-    /// would not find out otherwise that another node has sealed its epoch.
-    async fn look_for_claim(&self) -> bool {
-        self.edge.pause(CLAIM_LOOK_INTERVAL).await;
-        let next = self.leadership.epoch().map(|epoch| ObjectKey::Claim(epoch.next()));
-        match next {
-            Some(next) => self.edge.read(&next).await.is_some(),
-            None => false,
         }
     }
 
@@ -193,8 +208,29 @@ impl<R: Replica> Node<R> {
     }
 
     fn must_roll_over(&self, work: &Work<'_, R::Answer>) -> bool {
-        work.flight.tail().next.seq >= self.settings.rollover_records
+        let records = work.flight.tail().next.seq;
+        records >= self.settings.rollover_records
             || work.bytes >= self.settings.rollover_bytes
+            || work.claims > 1
+            || (records > 1
+                && self.edge.clock.now().since(work.since) >= self.settings.rollover_interval)
+    }
+
+    /// Ends the epoch of this leader, which has no record under way: a standby can then lead
+    /// without a wait.
+    async fn end_epoch(&self, work: Work<'_, R::Answer>) -> Result<Ended, LogError> {
+        let tail = self.replica.tail();
+        let seal = self.object(Kind::Seal, tail, &Bytes::new());
+        match self.edge.create(&tail.key(), seal.bytes()).await {
+            Created::Own => {
+                self.leadership.set(None);
+                drop(work);
+                self.replica.apply(vec![tail.own(seal)]).await?;
+                self.write_release(tail.next.epoch).await;
+                Ok(Ended::Released)
+            }
+            Created::Other(_) => self.fenced(work).await,
+        }
     }
 
     /// Starts the PUTs that may start now.
@@ -251,7 +287,7 @@ impl<R: Replica> Node<R> {
     }
 
     /// Ends a leadership: first it stops serving, and then it answers what it cannot execute.
-    async fn fenced(&self, work: Work<'_, R::Answer>) -> Result<(), LogError> {
+    async fn fenced(&self, work: Work<'_, R::Answer>) -> Result<Ended, LogError> {
         let Work { waiting, flight, .. } = work;
         let epoch = flight.epoch();
         self.leadership.set(None);
@@ -261,7 +297,7 @@ impl<R: Replica> Node<R> {
             Ok(true) | Err(_) => LogRefusal::OutcomeUnknown,
         };
         answer_lost(flight, refused);
-        Ok(())
+        Ok(Ended::Lost)
     }
 
     /// Whether slots of `epoch` may have been emptied. Then one's own record may have been in a slot

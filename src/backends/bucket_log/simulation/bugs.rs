@@ -69,7 +69,7 @@ impl Bug {
         (Self::NoSeal, 0, &["B2: ", "B7: "]),
         (Self::OneEpochSealed, 0, &["B2: ", "B7: ", "B9: "]),
         (Self::AnsweredOutOfOrder, 0, &["B2: "]),
-        (Self::EpochReused, 306, &["B7: ", "B8: node "]),
+        (Self::EpochReused, 385, &["B7: ", "B8: node "]),
         (Self::ExistsIsOwn, 0, &["B2: ", "B9: "]),
         (Self::ExistsIsForeign, 0, &["B4: "]),
         (Self::UnknownClaimIsOwn, 0, &["B1: ", "B2: "]),

@@ -1,0 +1,250 @@
+//! Hints: they help a node to choose when to try to lead. No decision depends on one.
+//!
+//! ```text
+//!   hint/leader     the beat of the leader: it lives, and its log ends here
+//!   hint/standby    a standby is there, so beats must be frequent
+//! ```
+//!
+//! A leader that writes no records would look like one that is dead. So it overwrites its beat at an
+//! interval. As long as no standby is known, one beat in [`BEATS_PER_LOOK`] is written. A beat says
+//! when the next one follows, so each standby knows how long silence means nothing.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tidegate_core::time::Timestamp;
+
+use super::{
+    key::{Epoch, ObjectKey, Slot},
+    node::Node,
+    replica::Replica,
+};
+
+/// The leader looks for a standby, and beats without one, once in this many intervals.
+const BEATS_PER_LOOK: u32 = 15;
+/// The leader looks for a foreign claim once in this many beats.
+const BEATS_PER_CLAIM_CHECK: u32 = 2;
+/// How many looks in a row may find no new word of a standby before it counts as gone.
+const MAX_QUIET_LOOKS: u32 = 10;
+/// A standby announces itself once in this many intervals.
+const ANNOUNCE_INTERVALS: u32 = 4 * BEATS_PER_LOOK;
+
+/// An object that is overwritten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hint {
+    /// The beat of the leader.
+    Leader,
+    /// The announcement of a standby.
+    Standby,
+}
+
+impl Hint {
+    /// Its name below the prefix of the log.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Leader => "hint/leader",
+            Self::Standby => "hint/standby",
+        }
+    }
+}
+
+/// Object storage in which an object can be overwritten.
+#[async_trait]
+pub trait Hints: Send + Sync {
+    /// Overwrites a hint, if the store can do so now.
+    async fn write(&self, hint: Hint, bytes: Bytes);
+
+    /// Reads a hint; none if there is none, or the store does not answer.
+    async fn read(&self, hint: Hint) -> Option<Bytes>;
+}
+
+/// A sign of life of the leader.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Beat {
+    /// The epoch that it leads, or has ended.
+    pub epoch: u64,
+    /// The number of the next slot of the epoch.
+    pub seq: u64,
+    /// Where it answers requests.
+    pub address: String,
+    /// One more than in the beat before.
+    pub count: u64,
+    /// When the next beat follows, in milliseconds. 0: the leader has ended its epoch.
+    pub next_within_ms: u64,
+}
+
+impl Beat {
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok()
+    }
+
+    fn encode(&self) -> Bytes {
+        serde_json::to_vec(self).expect("a beat is plain data").into()
+    }
+
+    /// Whether the log of the leader ends at `next`.
+    pub(super) fn is_at(&self, next: Slot) -> bool {
+        (self.epoch, self.seq) == (next.epoch.number(), next.seq)
+    }
+
+    /// How long silence after it means nothing.
+    pub(super) fn next_within(&self) -> Duration {
+        Duration::from_millis(self.next_within_ms)
+    }
+
+    /// Whether the leader has ended its epoch by itself, and the log ends at `next` because of that.
+    pub(super) fn is_released_at(&self, next: Slot) -> bool {
+        let ended = Epoch::new(self.epoch).map(|ended| Slot::first_of(ended.next()));
+        self.next_within_ms == 0 && ended == Some(next)
+    }
+}
+
+/// Whether the leader knows of a standby.
+#[derive(Debug)]
+struct StandbyWatch {
+    word: Option<Bytes>,
+    quiet_looks: u32,
+}
+
+impl StandbyWatch {
+    /// A standby that is there needs some time to announce itself to a new leader.
+    fn new(word: Option<Bytes>) -> Self {
+        Self { word, quiet_looks: MAX_QUIET_LOOKS - 1 }
+    }
+
+    fn look(&mut self, word: Option<Bytes>) {
+        if word.is_some() && self.word != word {
+            self.quiet_looks = 0;
+            self.word = word;
+        } else {
+            self.quiet_looks += 1;
+        }
+    }
+
+    fn is_there(&self) -> bool {
+        self.quiet_looks < MAX_QUIET_LOOKS
+    }
+}
+
+impl<R: Replica> Node<R> {
+    /// Beats until another process claims the next epoch. A leader without requests would not find
+    /// out otherwise that another node has sealed its epoch.
+    pub(super) async fn beat(&self) {
+        let Some(hints) = &self.hints else {
+            loop {
+                self.edge.pause(self.settings.beat_interval * BEATS_PER_CLAIM_CHECK).await;
+                if self.is_next_claimed().await {
+                    return;
+                }
+            }
+        };
+        let mut standby = StandbyWatch::new(hints.read(Hint::Standby).await);
+        for count in 1_u32.. {
+            let beats = if standby.is_there() { 1 } else { BEATS_PER_LOOK };
+            let within = self.settings.beat_interval * beats;
+            self.write_beat(count, within).await;
+            self.edge.pause(within).await;
+            let is_slow = beats > 1;
+            if (is_slow || count % BEATS_PER_CLAIM_CHECK == 0) && self.is_next_claimed().await {
+                return;
+            }
+            if is_slow || count % BEATS_PER_LOOK == 0 {
+                standby.look(hints.read(Hint::Standby).await);
+            }
+        }
+    }
+
+    /// Says to standbys that this leader has ended its epoch.
+    pub(super) async fn write_release(&self, ended: Epoch) {
+        let Some(hints) = &self.hints else { return };
+        let beat = Beat {
+            epoch: ended.number(),
+            address: self.settings.address.clone(),
+            ..Beat::default()
+        };
+        hints.write(Hint::Leader, beat.encode()).await;
+    }
+
+    async fn write_beat(&self, count: u32, within: Duration) {
+        let (Some(hints), Some(epoch)) = (&self.hints, self.leadership.epoch()) else { return };
+        let beat = Beat {
+            epoch: epoch.number(),
+            seq: self.replica.tail().next.seq,
+            address: self.settings.address.clone(),
+            count: count.into(),
+            next_within_ms: within.as_millis() as u64,
+        };
+        hints.write(Hint::Leader, beat.encode()).await;
+    }
+
+    async fn is_next_claimed(&self) -> bool {
+        let Some(epoch) = self.leadership.epoch() else { return false };
+        self.edge.read(&ObjectKey::Claim(epoch.next())).await.is_some()
+    }
+
+    /// The beat of the leader, as far as it can be read.
+    pub(super) async fn read_beat(&self) -> Option<Beat> {
+        let bytes = self.hints.as_ref()?.read(Hint::Leader).await?;
+        Beat::decode(&bytes)
+    }
+}
+
+/// When a standby has announced itself.
+#[derive(Debug, Default)]
+pub(super) struct Announcement {
+    last: Option<(Option<Epoch>, Timestamp)>,
+    count: u64,
+}
+
+impl Announcement {
+    /// Announces this node to the leader of `newest`, unless it has done so a short time ago.
+    pub(super) async fn renew<R: Replica>(&mut self, node: &Node<R>, newest: Option<Epoch>) {
+        let Some(hints) = &node.hints else { return };
+        let now = node.edge.clock.now();
+        let interval = node.settings.beat_interval * ANNOUNCE_INTERVALS;
+        if self.last.is_some_and(|(epoch, at)| epoch == newest && now.since(at) < interval) {
+            return;
+        }
+        self.last = Some((newest, now));
+        self.count += 1;
+        let word = format!("{:032x} {}", node.nonce, self.count);
+        hints.write(Hint::Standby, word.into()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beats_are_frequent_while_a_standby_announces_itself() {
+        let word = |text: &'static str| Some(Bytes::from_static(text.as_bytes()));
+        let mut standby = StandbyWatch::new(word("old"));
+        assert!(standby.is_there(), "it has had no time to announce itself");
+        standby.look(word("old"));
+        assert!(!standby.is_there());
+        standby.look(word("new"));
+        for _ in 0..MAX_QUIET_LOOKS {
+            assert!(standby.is_there());
+            standby.look(word("new"));
+        }
+        assert!(!standby.is_there());
+        standby.look(None);
+        assert!(!standby.is_there());
+    }
+
+    #[test]
+    fn a_release_names_the_slot_behind_the_seal() {
+        let epoch = Epoch::FIRST;
+        let released = Beat { epoch: 1, ..Beat::default() };
+        let next = Slot::first_of(epoch.next());
+        assert!(released.is_released_at(next));
+        assert!(!released.is_released_at(Slot::first_of(epoch)));
+        let beat = Beat { next_within_ms: 4_000, ..released.clone() };
+        assert!(!beat.is_released_at(next));
+        assert_eq!(Beat::decode(&beat.encode()), Some(beat));
+        assert_eq!(Beat::decode(b"no beat"), None);
+    }
+}
