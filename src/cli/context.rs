@@ -35,6 +35,8 @@ pub enum ExitCode {
     NotFound = 4,
     /// The wait timed out.
     TimedOut = 5,
+    /// Another server leads the replicated log.
+    NotLeader = 6,
 }
 
 /// The exit codes as `--help` lists them.
@@ -44,7 +46,8 @@ pub const EXIT_CODES: &str = "Exit codes:\n  \
     2  wrong usage\n  \
     3  the server is not reachable\n  \
     4  not found\n  \
-    5  timed out waiting";
+    5  timed out waiting\n  \
+    6  another server leads the log: start again to follow it";
 
 impl From<ExitCode> for std::process::ExitCode {
     fn from(code: ExitCode) -> Self {

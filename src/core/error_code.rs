@@ -207,6 +207,9 @@ error_codes! {
     SimulationRunning = 503 "simulation_running",
     /// There are as many readers of streams as there may be.
     TooManyStreams = 503 "too_many_streams",
+    /// The server follows a replicated log, and another one leads it. Nothing was done; ask the
+    /// leader, or repeat after `Retry-After`.
+    NotLeader = 503 "not_leader",
     /// The server cannot do this now; repeat after `Retry-After`.
     Unavailable = 503 "unavailable",
 }

@@ -100,6 +100,16 @@ pub enum OpenError {
         /// The directory.
         dir: PathBuf,
     },
+    /// The database has data, and is not the local copy of a log in object storage.
+    #[error(
+        "{} has a database that is no copy of a log: start without `--log`, or with another data \
+         directory, which is filled from the bucket",
+        dir.display()
+    )]
+    NotOfLog {
+        /// The directory.
+        dir: PathBuf,
+    },
     /// The file is damaged, or a database of another program.
     #[error(
         "{} {problem}; restore it from a backup (`tidegate backup` makes them), or move it away to \
@@ -200,10 +210,14 @@ pub(super) fn refuse_copy_of_log(dir: &Path) -> Result<(), OpenError> {
 /// Whether the database of `dir`, which exists, is the local copy of a log in object storage.
 pub(super) fn is_copy_of_log(dir: &Path) -> Result<bool, OpenError> {
     let file = database(dir);
+    open_at_rest(&file).and_then(|db| follows_log(&db)).map_err(|error| fault(&file, &error))
+}
+
+/// Whether a database is the local copy of a log in object storage: it has the table with its
+/// position.
+pub(super) fn follows_log(db: &Connection) -> Result<bool, rusqlite::Error> {
     let has_tail = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'log_tail')";
-    open_at_rest(&file)
-        .and_then(|db| db.query_row(has_tail, [], |row| row.get(0)))
-        .map_err(|error| fault(&file, &error))
+    db.query_row(has_tail, [], |row| row.get(0))
 }
 
 /// Whether `dir` has had a database that was not a replica.
@@ -488,6 +502,7 @@ pub fn backup(dir: &Path, to: &Path) -> Result<(), OpenError> {
     }
     let part = to.with_extension("part");
     let source = open_reader(&from).map_err(|error| fault(&from, &error))?;
+    refuse_copy_of_log(dir)?;
     protect(&part)?;
     let copied = copy(&source, &part);
     let done = copied.map_err(|error| fault(&from, &error)).and_then(|()| {

@@ -13,8 +13,8 @@ use super::{
     damage::{Damage, Verified},
     error::Failure,
     file::{
-        ANOTHER_PROCESS, OpenError, database, fault, format, has_damaged_log, is_copy_of_log,
-        open_at_rest,
+        ANOTHER_PROCESS, OpenError, database, fault, follows_log, format, has_damaged_log,
+        is_copy_of_log, open_at_rest,
     },
     row,
     verify::{objects, verify},
@@ -72,6 +72,16 @@ impl Inspection {
         let db = open_at_rest(&file).map_err(|error| fault(&file, &error))?;
         format(&db, &file)?;
         Ok(Self { db, file, log_is_damaged })
+    }
+
+    /// Whether the database follows a replicated log, whose bucket has the data and the large
+    /// bodies.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read.
+    pub fn follows_log(&self) -> Result<bool, OpenError> {
+        follows_log(&self.db).map_err(|error| fault(&self.file, &error))
     }
 
     /// Checks every row, and SQLite's own structures. Reads the whole file.

@@ -40,6 +40,9 @@ pub(super) const MAX_SHOWN: usize = 10;
 /// The remedy for damaged records.
 const REPAIR: &str = "they are left out, and everything else goes on; stop the server and run \
     `tidegate repair`, or restore a backup";
+/// The same for a directory that follows a log.
+const RESTORE: &str = "stop the server and remove the directory: the next start fills it from the \
+    bucket of the log";
 /// How far the newest job may be ahead of the clock.
 const MAX_AHEAD: Duration = Duration::from_mins(1);
 
@@ -126,6 +129,7 @@ fn unusable(error: &OpenError) -> Finding {
         | OpenError::NotNew { .. }
         | OpenError::CopyOfLog { .. }
         | OpenError::DamagedLog { .. }
+        | OpenError::NotOfLog { .. }
         | OpenError::Damaged { .. } => "as it says; leave the file as it is until then",
     };
     finding(CheckLevel::Error, "database", error.to_string(), advice)
@@ -218,8 +222,10 @@ fn inside(
     report: &mut DoctorReport,
 ) -> Result<(), OpenError> {
     let verified = found.verify()?;
+    let follows_log = found.follows_log()?;
+    let remedy = if follows_log { RESTORE } else { REPAIR };
     for (about, damage) in damaged(&verified.damage) {
-        report.check(Some(finding(CheckLevel::Error, about, damage, REPAIR)));
+        report.check(Some(finding(CheckLevel::Error, about, damage, remedy)));
     }
     report.check(newest(found, now)?);
     let (queues, types) = (found.items(ItemKind::Queue)?, found.items(ItemKind::Type)?);
@@ -232,6 +238,15 @@ fn inside(
     }
     report.add(config::look(&queues, &shapes::<JobTypeView<'_>>(&types), now));
     report.check(unsigned(&types));
+    if follows_log {
+        report.check(Some(finding(
+            CheckLevel::Note,
+            "log",
+            "the directory follows a replicated log",
+            "its bucket has the data and the large bodies, which are not checked here",
+        )));
+        return Ok(());
+    }
     let plugins = found.plugin_objects()?;
     for finding in bodies(dir, &verified.objects, &plugins, now) {
         report.check(finding);

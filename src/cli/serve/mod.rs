@@ -18,7 +18,7 @@ use tracing_subscriber::{
 
 #[cfg(target_os = "linux")]
 use super::memory;
-use super::{Context, ExitCode, doctor::Served};
+use super::{Context, ExitCode, UsageError, doctor::Served};
 use tidegate_backends::{
     http::HttpTarget,
     sealed::KeySource,
@@ -33,7 +33,7 @@ use tidegate_server::{
     dashboard::ConsoleOptions,
     handlers::{self, ApiOptions},
     listener::{Limits, Listener},
-    runtime::{Options, Server},
+    runtime::{Builder, Options, Server},
     settings::{LogFormat, Settings, Sources, reference_list, unknown_variables},
     telemetry::{
         otlp::Exporter,
@@ -43,6 +43,7 @@ use tidegate_server::{
 
 mod access;
 mod descriptors;
+mod log;
 mod supervisor;
 
 use access::{no_token, record_token_uses, warn_of_access};
@@ -66,8 +67,15 @@ pub struct Args {
     pub data: Option<PathBuf>,
     /// A Postgres database instead of the data directory, which several servers may share:
     /// `postgres://HOST/DATABASE`. A password is safer in `TIDEGATE_STORE`.
-    #[arg(long, conflicts_with_all = ["data", "new"])]
+    #[arg(long, conflicts_with_all = ["data", "log", "new"])]
     pub store: Option<String>,
+    /// The URL of a bucket for a replicated log (file, s3, gs or az). What the server acknowledged is
+    /// in it, so the data directory may be lost.
+    #[arg(long)]
+    pub log: Option<url::Url>,
+    /// With --log: follow the log until its leader is gone.
+    #[arg(long)]
+    pub standby: bool,
     /// Start without a database in a directory that had one. What it had is not recovered.
     #[arg(long)]
     pub new: bool,
@@ -85,6 +93,8 @@ struct Flags<'a> {
     listen: Option<SocketAddr>,
     data: Option<&'a Path>,
     store: Option<&'a str>,
+    log: Option<&'a url::Url>,
+    standby: Option<bool>,
     public_url: Option<&'a url::Url>,
 }
 
@@ -93,6 +103,10 @@ struct Flags<'a> {
 const MEMORY_STAYS: Duration = Duration::from_secs(2);
 /// The longest that a stop waits for the collector of spans.
 const SPANS: Duration = Duration::from_secs(5);
+
+/// Why a log is not begun anew.
+const NEW_LOG: &str = "--new is for a data directory without --log: the bucket has the data, and a \
+                       directory without a database is filled from it";
 
 /// Environment variables of the command line, which are not settings of the server.
 const COMMAND_VARIABLES: [&str; 5] =
@@ -111,6 +125,8 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         listen: args.listen,
         data: args.data.as_deref(),
         store: args.store.as_deref(),
+        log: args.log.as_ref(),
+        standby: args.standby.then_some(true),
         public_url: args.public_url.as_ref(),
     };
     let (settings, sources) = Settings::load_with_sources(args.config.as_deref(), &flags)?;
@@ -126,9 +142,15 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         tracing::warn!("{name} is set but is not a setting of tidegate");
     }
     if args.new {
+        anyhow::ensure!(settings.log.is_none(), UsageError(NEW_LOG.into()));
         forget_database(&settings.data)?;
     }
     let metrics = MetricsCollection::start(&settings)?;
+    if let Some(bucket) = settings.log_address()? {
+        let ended = log::run(&bucket, &settings, &sources, metrics.prometheus(), ctx).await;
+        metrics.stop().await;
+        return ended;
+    }
     let serving = start(&settings, &sources, Some(metrics.prometheus()), None).await?;
     supervisor::ready(serving.address);
     let place = place(&settings);
@@ -156,7 +178,8 @@ pub(super) fn settings_of(
     listen: Option<SocketAddr>,
     data: &Path,
 ) -> anyhow::Result<(Settings, Sources)> {
-    let flags = Flags { listen, data: Some(data), store: None, public_url: None };
+    let flags =
+        Flags { listen, data: Some(data), store: None, log: None, standby: None, public_url: None };
     Ok(Settings::load_with_sources(None, &flags)?)
 }
 
@@ -219,8 +242,35 @@ pub async fn start(
     development: Option<Development>,
 ) -> anyhow::Result<Serving> {
     super::make_files_private();
-    let is_insecure = development.as_ref().is_some_and(|development| development.is_insecure);
-    let dev_clock = development.map(|development| development.clock);
+    let Bound { socket, address, limits } = bind(settings).await?;
+    let builder = open(settings).await?;
+    let assembled = assemble(settings, sources, metrics, development, address, builder).await?;
+    let closing = watch::Sender::new(false);
+    let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
+    let listener = Listener { socket, limits, clock, entropy };
+    let listener = tokio::spawn(listener.serve(assembled.router.clone(), closing.subscribe()));
+    Ok(assembled.serve(address, closing, listener).await)
+}
+
+/// A builder of a server on the data directory, or on the database of the settings.
+async fn open(settings: &Settings) -> anyhow::Result<Builder> {
+    let (guard, keys) = (settings.guard(), settings.keys()?);
+    Ok(match (settings.database()?, keys) {
+        (Some(database), KeySource::Given(keys)) => {
+            Server::open_postgres(database, guard, keys).await?
+        }
+        (_, keys) => Server::open_with_keys(&settings.data, guard, keys)?,
+    })
+}
+
+/// A socket that listens, and the bounds of its connections.
+struct Bound {
+    socket: TcpListener,
+    address: SocketAddr,
+    limits: Limits,
+}
+
+async fn bind(settings: &Settings) -> anyhow::Result<Bound> {
     let limits = Limits {
         connections: Descriptors::raise().connections(settings)?,
         head: settings.head_timeout_seconds.duration(),
@@ -230,6 +280,28 @@ pub async fn start(
         .await
         .with_context(|| format!("listen: {} cannot be listened on", settings.listen))?;
     let address = socket.local_addr()?;
+    Ok(Bound { socket, address, limits })
+}
+
+/// A server that runs, with its routes.
+struct Assembled {
+    server: Server,
+    auth: Arc<BuiltIn>,
+    router: axum::Router,
+    exporter: Option<Arc<Exporter>>,
+}
+
+/// Starts the server of `builder` as `settings` say, for requests that arrive at `address`.
+async fn assemble(
+    settings: &Settings,
+    sources: &Sources,
+    metrics: Option<PrometheusHandle>,
+    development: Option<Development>,
+    address: SocketAddr,
+    builder: Builder,
+) -> anyhow::Result<Assembled> {
+    let is_insecure = development.as_ref().is_some_and(|development| development.is_insecure);
+    let dev_clock = development.map(|development| development.clock);
     let rules = Rules {
         max_data_bytes: settings.max_data_bytes as usize,
         create_unknown_types: settings.create_unknown_types,
@@ -252,13 +324,6 @@ pub async fn start(
         public_url: settings.public_url(address),
         shutdown: settings.shutdown_seconds.duration(),
         ..Options::default()
-    };
-    let (guard, keys) = (settings.guard(), settings.keys()?);
-    let builder = match (settings.database()?, keys) {
-        (Some(database), KeySource::Given(keys)) => {
-            Server::open_postgres(database, guard, keys).await?
-        }
-        (_, keys) => Server::open_with_keys(&settings.data, guard, keys)?,
     };
     let builder = builder.compiler(compiler()?);
     let of_jobs: Arc<dyn Clock> = match &dev_clock {
@@ -327,16 +392,23 @@ pub async fn start(
         dev_clock,
     };
     let router = handlers::router(server.clone(), options);
-    let closing = watch::Sender::new(false);
-    let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
-    #[cfg(target_os = "linux")]
-    let code = released().await;
-    let listener = Listener { socket, limits, clock, entropy };
-    let listener = tokio::spawn(listener.serve(router, closing.subscribe()));
-    tokio::spawn(record_token_uses(server.clone(), Arc::clone(&auth), closing.subscribe()));
-    #[cfg(target_os = "linux")]
-    tokio::spawn(keep_memory_small(code, closing.subscribe()));
-    Ok(Serving { address, server, auth, closing, listener, exporter })
+    Ok(Assembled { server, auth, router, exporter })
+}
+
+impl Assembled {
+    /// The server behind `listener`, which serves its routes until `closing` is set.
+    async fn serve(
+        self,
+        address: SocketAddr,
+        closing: watch::Sender<bool>,
+        listener: tokio::task::JoinHandle<()>,
+    ) -> Serving {
+        let Self { server, auth, exporter, .. } = self;
+        #[cfg(target_os = "linux")]
+        tokio::spawn(keep_memory_small(released().await, closing.subscribe()));
+        tokio::spawn(record_token_uses(server.clone(), Arc::clone(&auth), closing.subscribe()));
+        Serving { address, server, auth, closing, listener, exporter }
+    }
 }
 
 /// Where the data is, for a person.

@@ -18,7 +18,8 @@ use super::{
     routes::{Routes, routes},
 };
 
-const HEALTH: Health =
+/// What a healthy server answers.
+pub(super) const HEALTH: Health =
     Health { status: Cow::Borrowed("ok"), version: Cow::Borrowed(env!("CARGO_PKG_VERSION")) };
 
 /// The routes that monitors call; they are answered over plain HTTP, and over the bound of

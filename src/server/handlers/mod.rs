@@ -44,6 +44,8 @@ mod schedules;
 mod session;
 mod settings;
 mod simulation;
+#[cfg(feature = "embedded")]
+mod standby;
 mod stream;
 mod tokens;
 mod triggers;
@@ -62,6 +64,8 @@ use axum::{
 use metrics_exporter_prometheus::PrometheusHandle;
 use tidegate_api::{Bodies, SettingView};
 
+#[cfg(feature = "embedded")]
+pub use self::standby::{LogRoutes, Switch};
 pub use self::{
     envelope::Overloaded,
     refused_head::{RefusedHead, refused_head},

@@ -8,6 +8,8 @@ mod defaults;
 mod describe;
 #[cfg(feature = "embedded")]
 mod load;
+#[cfg(feature = "embedded")]
+mod log;
 mod reference;
 mod show;
 mod validate;
@@ -69,6 +71,16 @@ documented! {
         /// for the schema of the tables. Needs `encryption_key` or `encryption_key_file`. Its
         /// password is never shown. Default: the data directory.
         pub store: Option<String>,
+        /// The bucket of a replicated log, which has everything that the server acknowledged:
+        /// `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix` or
+        /// `file:///dir/prefix`. `data` is a cache of it then. Needs `encryption_key` or
+        /// `encryption_key_file`. Default: none, the data directory has everything.
+        pub log: Option<Url>,
+        /// Follow `log` until its leader shows no sign of life, instead of taking over at the start.
+        pub standby: bool,
+        /// How long after the last sign of life of the leader of `log` a standby takes over, in
+        /// seconds, 1 to 600. A shorter time costs more requests.
+        pub takeover_seconds: Seconds,
         /// The key that encrypts the secrets of targets in the database: 32 random bytes in base64
         /// (`openssl rand -base64 32`). Several, separated by commas: the first encrypts, all
         /// decrypt. Default: the key in the file `key` of the data directory, created if missing.

@@ -26,7 +26,7 @@ pub struct Fault {
     pub problem: String,
 }
 
-fn fault(setting: &'static str, problem: impl Into<String>) -> Result<(), Fault> {
+pub(super) fn fault(setting: &'static str, problem: impl Into<String>) -> Result<(), Fault> {
     Err(Fault { setting, problem: problem.into() })
 }
 
@@ -39,7 +39,7 @@ fn within(setting: &'static str, value: u64, bounds: &RangeInclusive<u64>) -> Re
 }
 
 /// Whether a time limit is 1 to `most` seconds.
-fn seconds(setting: &'static str, value: Seconds, most: u64) -> Result<(), Fault> {
+pub(super) fn seconds(setting: &'static str, value: Seconds, most: u64) -> Result<(), Fault> {
     let bounds = 1000..=most * 1000;
     if bounds.contains(&value.millis()) {
         Ok(())
@@ -80,6 +80,8 @@ impl Settings {
                 return fault("encryption_key", bad.to_string());
             }
         }
+        #[cfg(feature = "embedded")]
+        self.validate_log()?;
         if let Some(token) = &self.admin_token
             && TokenItem::of_admin_setting(token).is_none()
         {

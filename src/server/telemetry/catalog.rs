@@ -126,6 +126,11 @@ pub const METRICS: &[Metric] = &[
         "tidegate_jobs_held", &["queue"],
         "due jobs that the rules of the queue held back in the latest tick",
     ),
+    counter("tidegate_log_snapshots_total", &[], "snapshots of the replicated log"),
+    counter(
+        "tidegate_log_snapshot_failures_total", &[],
+        "snapshots of the replicated log that failed; the server's log has the reason",
+    ),
     counter(
         "tidegate_plugin_calls_total", &["plugin", "role", "purpose"],
         "calls of a plugin, by purpose: `live`, `shadow` (compared, without effect), `explain` (a \

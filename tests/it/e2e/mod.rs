@@ -14,6 +14,7 @@ mod wrong_lists;
 
 mod access;
 mod bodies;
+mod bucket;
 mod connections;
 mod crash;
 mod damage;

@@ -126,6 +126,18 @@ impl Setup {
 
     /// The server, ready.
     pub async fn start(self) -> Tidegate {
+        let tide = self.follow().await;
+        // A server of a log has no other route before it leads.
+        let api = tide.api.unchecked();
+        eventually("the server is ready", || async {
+            api.get("/readyz").await.status.eq(&200).then_some(())
+        })
+        .await;
+        tide
+    }
+
+    /// The server, once it listens. A standby is not ready for long.
+    pub async fn follow(self) -> Tidegate {
         let (mut child, log) = self.spawn();
         let address = eventually("the server says where it listens", || {
             let text = std::fs::read_to_string(&log).unwrap();
@@ -140,10 +152,6 @@ impl Setup {
         })
         .await;
         let api = Api::at(format!("http://{address}")).checked();
-        eventually("the server is ready", || async {
-            api.get("/readyz").await.status.eq(&200).then_some(())
-        })
-        .await;
         Tidegate { child: Some(child), log, setup: self, api }
     }
 

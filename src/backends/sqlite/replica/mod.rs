@@ -144,7 +144,7 @@ impl SqliteReplica {
             file: store.file().to_owned(),
             problem: error.chain().to_string(),
         })?;
-        let tail = tail.ok_or_else(|| OpenError::NotNew { dir: dir.to_owned() })?;
+        let tail = tail.ok_or_else(|| OpenError::NotOfLog { dir: dir.to_owned() })?;
         file::unmark(dir)?;
         store.log = Some(LogConnection(OnceLock::new()));
         Ok(Self { store: Arc::new(store), tail: Arc::new(Mutex::new(tail)) })

@@ -1,11 +1,13 @@
 //! The embedded deployment mode: one process on SQLite, with a task per active queue.
 //!
-//! Read in this order: [`open`] (the ports), [`queue_task`] (ticks), `lease` (pull workers),
+//! Read in this order: [`open`] and `log` (the ports), [`queue_task`] (ticks), `lease` (pull workers),
 //! [`sweeper`] (work that becomes due without a request), `schedules`, `operations`, `restart`
 //! (pushes that a stop cut), `handler`.
 
 pub(super) mod handler;
 pub(super) mod lease;
+#[cfg(feature = "embedded")]
+mod log;
 #[cfg(feature = "embedded")]
 pub mod open;
 pub(super) mod operations;

@@ -121,7 +121,7 @@ impl Server {
     }
 
     /// A builder of a server on `store` and `objects`. Plugins run in threads of their own.
-    fn builder_of(
+    pub(super) fn builder_of(
         store: SharedStore,
         objects: Arc<dyn ObjectStore>,
         guard: Guard,

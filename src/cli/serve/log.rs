@@ -1,0 +1,192 @@
+//! `tidegate serve --log`: a server whose data is in a bucket.
+//!
+//! ```text
+//!   probe the bucket ─▶ follow (503) ─▶ lead: serve ─┬▶ SIGTERM: finish, end the epoch, exit
+//!                                                    └▶ another server leads: exit, start again
+//! ```
+//!
+//! A process leads at most once. What a leadership has in memory, such as the calls under way, must
+//! not outlive it, and the end of the process ends all of it.
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::{
+    sync::watch,
+    task::{JoinError, JoinHandle},
+};
+
+use super::{
+    super::{Context, ExitCode, make_files_private},
+    Bound, assemble, bind, supervisor, until_stopped,
+};
+use tidegate_backends::{
+    bucket_log::{
+        BucketAddress, BucketClients, Edge, Ended, Handle, LogError, Node, UnfitStore, probe,
+    },
+    sqlite::SqliteReplica,
+    system::{SystemClock, SystemEntropy},
+};
+use tidegate_core::port::{Clock, Entropy, job_store::Committed};
+use tidegate_server::{
+    handlers::{LogRoutes, Switch},
+    listener::Listener,
+    runtime::Server,
+    settings::{Settings, Sources},
+};
+
+/// How often a bucket is probed that seems unfit: it may be busy.
+const MAX_PROBES: u32 = 3;
+/// The time between two probes.
+const PROBE_PAUSE: Duration = Duration::from_secs(1);
+/// How long the end of the epoch may take at a stop. A standby takes over after its wait then.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long responses in progress may take after another server leads.
+const REFUSAL_TIME: Duration = Duration::from_millis(500);
+
+/// How the task of a node ended.
+type NodeEnd = Result<Result<Ended, LogError>, JoinError>;
+
+/// Follows and leads the log in `bucket` until SIGTERM or Ctrl-C, or until another server leads.
+///
+/// # Errors
+///
+/// A bucket that cannot have a log, a directory that cannot be used, a log that cannot be followed.
+pub(super) async fn run(
+    bucket: &BucketAddress,
+    settings: &Settings,
+    sources: &Sources,
+    metrics: PrometheusHandle,
+    ctx: &Context,
+) -> anyhow::Result<ExitCode> {
+    make_files_private();
+    let Bound { socket, address, limits } = bind(settings).await?;
+    let clients = bucket.connect().context("log")?;
+    let objects = Arc::clone(&clients.objects);
+    let (handle, replica, mut node) = follow(bucket, clients, settings, address).await?;
+
+    let (clock, entropy): (Arc<dyn Clock>, Arc<dyn Entropy>) =
+        (Arc::new(SystemClock), Arc::new(SystemEntropy));
+    let routes = LogRoutes {
+        handle: handle.clone(),
+        clock: Arc::clone(&clock),
+        entropy: Arc::clone(&entropy),
+    };
+    let switch = Switch::new(routes.following());
+    let closing = watch::Sender::new(false);
+    let listener = Listener { socket, limits, clock: Arc::clone(&clock), entropy };
+    let listener = tokio::spawn(listener.serve(switch.router(), closing.subscribe()));
+    supervisor::ready(address);
+    ctx.note(format_args!("tidegate follows {bucket} on http://{address}"));
+
+    // One for the whole run: a signal between two would be lost.
+    let mut stopped = pin!(until_stopped());
+    let mut leadership = handle.leadership();
+    // The handle has the sender.
+    let leads = async { leadership.wait_for(Option::is_some).await.map(drop) };
+    tokio::select! {
+        _ = leads => {}
+        ended = &mut node => return exit(ended, &handle),
+        stopped = &mut stopped => {
+            stopped?;
+            supervisor::stopping();
+            return release(&handle, node).await;
+        }
+    }
+    let (guard, keys) = (settings.guard(), settings.keys()?);
+    let builder = Server::open_replica(replica.store(), objects, guard, keys)?;
+    let assembled = tokio::select! {
+        assembled = assemble(settings, sources, Some(metrics), None, address, builder) => assembled?,
+        ended = &mut node => return exit(ended, &handle),
+        stopped = &mut stopped => {
+            stopped?;
+            supervisor::stopping();
+            return release(&handle, node).await;
+        }
+    };
+    switch.set(routes.leading(assembled.router.clone()));
+    let serving = assembled.serve(address, closing.clone(), listener).await;
+    ctx.note(format_args!("tidegate leads {bucket} on http://{address}"));
+    tokio::select! {
+        ended = &mut node => {
+            switch.set(routes.following());
+            closing.send_replace(true);
+            clock.sleep_until(clock.now() + REFUSAL_TIME).await;
+            exit(ended, &handle)
+        }
+        stopped = &mut stopped => {
+            stopped?;
+            supervisor::stopping();
+            serving.stop().await;
+            release(&handle, node).await
+        }
+    }
+}
+
+/// Starts a node on the log in `bucket`.
+async fn follow(
+    bucket: &BucketAddress,
+    clients: BucketClients,
+    settings: &Settings,
+    address: std::net::SocketAddr,
+) -> anyhow::Result<(Handle<Committed>, Arc<SqliteReplica>, JoinHandle<Result<Ended, LogError>>)> {
+    let log = Arc::new(clients.log);
+    let edge = Edge {
+        bucket: Arc::clone(&log) as _,
+        clock: Arc::new(SystemClock),
+        entropy: Arc::new(SystemEntropy),
+    };
+    probe_bucket(&edge).await.with_context(|| format!("log: {bucket} cannot have a log"))?;
+    let replica = Arc::new(SqliteReplica::open(&settings.data)?);
+    let node_settings = settings.log_node(settings.public_url(address));
+    let (node, handle) = Node::open(edge, Arc::clone(&replica), node_settings).await?;
+    let node = node.with_hints(log);
+    replica.connect(handle.clone());
+    Ok((handle, replica, tokio::spawn(async move { node.run_once().await })))
+}
+
+async fn probe_bucket(edge: &Edge) -> Result<(), UnfitStore> {
+    let mut probes = 1;
+    loop {
+        match probe(edge).await {
+            Err(UnfitStore::Overwrites) => return Err(UnfitStore::Overwrites),
+            Err(unfit) if probes >= MAX_PROBES => return Err(unfit),
+            Err(_) => probes += 1,
+            Ok(()) => return Ok(()),
+        }
+        edge.clock.sleep_until(edge.clock.now() + PROBE_PAUSE).await;
+    }
+}
+
+/// Lets the node end its epoch, so that a standby takes over without a wait.
+async fn release(
+    handle: &Handle<Committed>,
+    node: JoinHandle<Result<Ended, LogError>>,
+) -> anyhow::Result<ExitCode> {
+    handle.release();
+    let clock = SystemClock;
+    tokio::select! {
+        ended = node => exit(ended, handle),
+        () = clock.sleep_until(clock.now() + RELEASE_TIMEOUT) => {
+            tracing::warn!("the bucket did not answer at the stop: the epoch of the log is open");
+            Ok(ExitCode::Ok)
+        }
+    }
+}
+
+/// The exit code for the end of a node.
+fn exit(ended: NodeEnd, handle: &Handle<Committed>) -> anyhow::Result<ExitCode> {
+    match ended.context("the task of the log failed")?.context("the log cannot be followed")? {
+        Ended::Released => Ok(ExitCode::Ok),
+        Ended::Lost => {
+            let leader = handle.leader();
+            tracing::error!(
+                leader,
+                "another server leads the log: this one stops, and follows when it is started \
+                 again; a server that must not take over at its start needs --standby"
+            );
+            Ok(ExitCode::NotLeader)
+        }
+    }
+}

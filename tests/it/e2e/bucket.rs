@@ -1,0 +1,356 @@
+//! Servers whose data is in a bucket: machines are lost, frozen and stopped, and no acknowledged job
+//! is.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use nix::sys::signal::{Signal, kill};
+use parking_lot::Mutex;
+use reqwest::Method;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{
+    api::Api,
+    serve::{Setup, Tidegate, program, text},
+    wait::{eventually, until},
+};
+
+const KEY: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
+
+/// A bucket in a directory, for servers that take over after a second.
+struct Bucket(TempDir);
+
+impl Bucket {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn address(&self) -> String {
+        format!("file://{}/log", text(self.0.path()))
+    }
+
+    /// A server on an empty disk.
+    fn server(&self) -> Setup {
+        Setup::new()
+            .flag("--log", self.address())
+            .env("TIDEGATE_ENCRYPTION_KEY", KEY)
+            .env("TIDEGATE_TAKEOVER_SECONDS", "1")
+    }
+
+    fn standby(&self) -> Setup {
+        self.server().switch("--standby")
+    }
+
+    /// How many objects there are below a prefix.
+    fn objects(&self, prefix: &str) -> usize {
+        let dir = self.0.path().join("log").join(prefix);
+        std::fs::read_dir(dir).map_or(0, Iterator::count)
+    }
+
+    /// The count of the leader's last beat.
+    fn beats(&self) -> u64 {
+        let beat = std::fs::read(self.0.path().join("log/hint/leader")).unwrap_or_default();
+        serde_json::from_slice::<Value>(&beat).map_or(0, |beat| beat["count"].as_u64().unwrap())
+    }
+}
+
+/// Loses the machine of a server, with its disk.
+fn lose(server: Tidegate) {
+    let setup = server.kill();
+    std::fs::remove_dir_all(setup.data()).unwrap();
+}
+
+/// Every job of a server, by its correlation key, which is that of its request.
+async fn jobs_by_key(api: &Api) -> BTreeMap<String, String> {
+    let (mut jobs, mut cursor) = (BTreeMap::new(), String::new());
+    loop {
+        let page = api.get(&format!("/v1/jobs?limit=1000{cursor}")).await.is(200);
+        for job in page["jobs"].as_array().unwrap() {
+            let text = |name: &str| job[name].as_str().unwrap().to_owned();
+            let before = jobs.insert(text("correlation_key"), text("id"));
+            assert_eq!(before, None, "two jobs have one key: {job}");
+        }
+        match page["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => return jobs,
+        }
+    }
+}
+
+/// Enqueues jobs at whichever server answers: the acknowledged ones by their keys.
+struct Client {
+    servers: Mutex<Vec<Api>>,
+    acknowledged: Mutex<BTreeMap<String, String>>,
+    is_over: AtomicBool,
+}
+
+impl Client {
+    fn of(server: &Api) -> Arc<Self> {
+        Arc::new(Self {
+            servers: Mutex::new(vec![server.unchecked()]),
+            acknowledged: Mutex::default(),
+            is_over: AtomicBool::new(false),
+        })
+    }
+
+    fn add(&self, server: &Api) {
+        self.servers.lock().push(server.unchecked());
+    }
+
+    fn count(&self) -> usize {
+        self.acknowledged.lock().len()
+    }
+
+    /// Enqueues one job after the other, each until it is acknowledged.
+    async fn enqueue(self: Arc<Self>, name: &'static str) {
+        for number in 0.. {
+            if self.is_over.load(Ordering::Relaxed) {
+                return;
+            }
+            let key = format!("{name}-{number}");
+            let job = json!({"type": "t", "correlation_key": key}).to_string();
+            let id = eventually("a job is acknowledged", || async {
+                let servers = self.servers.lock().clone();
+                for server in servers {
+                    let headers =
+                        [("content-type", "application/json"), ("idempotency-key", &*key)];
+                    let sent = server.try_send(Method::POST, "/v1/jobs", &headers, job.clone());
+                    match sent.await {
+                        Some(answer) if answer.status < 300 => {
+                            let job: Value = serde_json::from_slice(&answer.body).unwrap();
+                            return Some(job["id"].as_str().unwrap().to_owned());
+                        }
+                        Some(answer) => assert_eq!(answer.status, 503, "{answer:?}"),
+                        None => {}
+                    }
+                }
+                None
+            });
+            let id = id.await;
+            self.acknowledged.lock().insert(key, id);
+        }
+    }
+
+    async fn has_enqueued(&self, jobs: usize) {
+        eventually("enough jobs are acknowledged", || async {
+            (self.count() >= jobs).then_some(())
+        })
+        .await;
+    }
+
+    /// Ends the clients. Every acknowledged job is at `server`, once.
+    async fn settle(&self, clients: Vec<tokio::task::JoinHandle<()>>, server: &Api) {
+        self.is_over.store(true, Ordering::Relaxed);
+        for client in clients {
+            client.await.unwrap();
+        }
+        let stored = jobs_by_key(server).await;
+        for (key, id) in &*self.acknowledged.lock() {
+            assert_eq!(stored.get(key), Some(id), "{key}");
+        }
+    }
+}
+
+fn clients(client: &Arc<Client>) -> Vec<tokio::task::JoinHandle<()>> {
+    ["a", "b", "c"].map(|name| tokio::spawn(Arc::clone(client).enqueue(name))).into()
+}
+
+async fn leads(server: &Tidegate) {
+    eventually("the standby leads", || async {
+        let ready = server.api.unchecked().get("/readyz").await;
+        (ready.status == 200).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_lost_machine_is_restored_from_its_bucket() {
+    let bucket = Bucket::new();
+    let large = "x".repeat(600 << 10);
+    let (small, body, queue) = {
+        let tide = bucket.server().start().await;
+        tide.queue("q", json!({"concurrency": 3})).await;
+        tide.job_type(
+            "t",
+            json!({"queue": "q", "target": {
+                "url": "http://127.0.0.1:9/t", "headers": {"x-key": "secret"},
+            }}),
+        )
+        .await;
+        tide.job_type("pull", json!({})).await;
+        let small = tide.enqueue_a("pull").await;
+        let body = json!({"type": "pull", "data": large});
+        let body = tide.post("/v1/jobs", body).await.good();
+        let queue = tide.get("/v1/queues/q").await.is(200);
+        lose(tide);
+        (small, body["id"].as_str().unwrap().to_owned(), queue)
+    };
+    let tide = bucket.server().start().await;
+    assert_eq!(tide.get("/v1/queues/q").await.is(200)["concurrency"], queue["concurrency"]);
+    let leased = tide.api.lease(json!({"types": ["pull"], "max": 2})).await;
+    let ids: BTreeSet<&str> = leased.iter().map(|lease| lease.id.as_str()).collect();
+    assert_eq!(ids, [small.as_str(), body.as_str()].into());
+    let leased = leased.iter().find(|lease| lease.id == body).unwrap();
+    assert_eq!(leased.whole["job"]["data"], json!(large));
+    assert!(!tide.data().join("objects").exists(), "bodies are in the bucket");
+}
+
+#[tokio::test]
+async fn a_standby_takes_over_with_every_acknowledged_job_once() {
+    let bucket = Bucket::new();
+    let leader = bucket.server().start().await;
+    leader.job_type("t", json!({})).await;
+    let standby = bucket.standby().follow().await;
+    let followed = standby.api.unchecked();
+    assert_eq!(followed.get("/healthz").await.status, 200);
+    assert_eq!(followed.get("/readyz").await.status, 503);
+    let refused = until(|| async {
+        let refused = followed.get("/v1/jobs").await;
+        let knows = String::from_utf8_lossy(&refused.body).contains(&leader.api.base);
+        (knows, refused)
+    });
+    let refused = refused.await;
+    assert_eq!(refused.headers["retry-after"], "1");
+    assert_eq!(refused.is(503)["code"], "not_leader");
+
+    let client = Client::of(&leader.api);
+    let running = clients(&client);
+    client.has_enqueued(30).await;
+    client.add(&standby.api);
+    lose(leader);
+    let began = tokio::time::Instant::now();
+    client.has_enqueued(client.count() + 30).await;
+    let took = began.elapsed();
+    assert!(took.as_secs() < 10, "the takeover took {took:?}");
+    leads(&standby).await;
+    client.settle(running, &standby.api).await;
+}
+
+#[tokio::test]
+async fn a_frozen_leader_acknowledges_nothing_after_a_takeover() {
+    let bucket = Bucket::new();
+    let mut frozen = bucket.server().start().await;
+    frozen.job_type("t", json!({})).await;
+    let standby = bucket.standby().follow().await;
+    let client = Client::of(&frozen.api);
+    let running = clients(&client);
+    client.has_enqueued(10).await;
+    kill(frozen.pid(), Signal::SIGSTOP).unwrap();
+    leads(&standby).await;
+    let late = frozen.api.unchecked();
+    let at_late = tokio::spawn(async move {
+        let headers = [("content-type", "application/json")];
+        let job = json!({"type": "t", "correlation_key": "late"}).to_string();
+        late.try_send(Method::POST, "/v1/jobs", &headers, job).await
+    });
+    client.add(&standby.api);
+    kill(frozen.pid(), Signal::SIGCONT).unwrap();
+    let status = frozen.ended().await;
+    assert_eq!(status.code(), Some(6), "{}", frozen.log());
+    assert!(frozen.log().contains("another server leads the log"), "{}", frozen.log());
+    let answer = at_late.await.unwrap();
+    assert!(answer.is_none_or(|answer| answer.status == 503));
+    client.has_enqueued(client.count() + 10).await;
+    client.settle(running, &standby.api).await;
+    let stored = jobs_by_key(&standby.api).await;
+    assert!(!stored.contains_key("late"), "{stored:?}");
+}
+
+#[tokio::test]
+async fn a_stopped_leader_hands_over_without_a_wait() {
+    let bucket = Bucket::new();
+    let patient = |setup: Setup| {
+        setup.without_env("TIDEGATE_TAKEOVER_SECONDS").env("TIDEGATE_TAKEOVER_SECONDS", "600")
+    };
+    let leader = patient(bucket.server()).start().await;
+    leader.job_type("t", json!({})).await;
+    let standby = patient(bucket.standby()).follow().await;
+    let client = Client::of(&leader.api);
+    client.add(&standby.api);
+    let running = clients(&client);
+    client.has_enqueued(10).await;
+    drop(leader.stop().await);
+    leads(&standby).await;
+    client.has_enqueued(client.count() + 10).await;
+    client.settle(running, &standby.api).await;
+    assert_eq!(bucket.objects("epoch"), 2, "one takeover");
+}
+
+#[tokio::test]
+async fn an_idle_leader_stays_and_writes_no_records() {
+    let bucket = Bucket::new();
+    let leader = bucket.server().start().await;
+    let standby = bucket.standby().follow().await;
+    eventually("the leader has begun to beat", || async { (bucket.beats() >= 2).then_some(()) })
+        .await;
+    let records = bucket.objects("log/0000000001");
+    eventually("several times of a takeover have passed", || async {
+        (bucket.beats() >= 8).then_some(())
+    })
+    .await;
+    assert_eq!(bucket.objects("log/0000000001"), records);
+    assert_eq!(bucket.objects("epoch"), 1);
+    assert_eq!(standby.api.unchecked().get("/readyz").await.status, 503);
+    drop(leader.stop().await);
+}
+
+#[tokio::test]
+async fn what_does_not_fit_a_log_is_refused() {
+    let bucket = Bucket::new();
+    for (setup, problem) in [
+        (bucket.server().without_env("TIDEGATE_ENCRYPTION_KEY"), "encryption_key"),
+        (bucket.server().switch("--new"), "--new is for a data directory without --log"),
+        (
+            Setup::new().flag("--log", "ftp://bucket").env("TIDEGATE_ENCRYPTION_KEY", KEY),
+            "`log` (from the command line) must begin with",
+        ),
+        (Setup::new().switch("--standby"), "standby"),
+    ] {
+        let (status, log) = setup.refused().await;
+        assert!(!status.success() && log.contains(problem), "{log}");
+    }
+
+    let setup = bucket.server().start().await.stop().await;
+    let data = setup.data();
+    let of_log = "follows a replicated log";
+    let (status, log) = Setup::new().flag("--data", text(&data)).refused().await;
+    assert!(!status.success() && log.contains(of_log), "{log}");
+    let ran = |args: &[&str]| ran(program(args).args(["--data", text(&data)]));
+    let copy = bucket.0.path().join("copy");
+    assert!(ran(&["backup", text(&copy)]).contains(of_log));
+    assert!(ran(&["repair"]).contains(of_log));
+    assert!(ran(&["token", "create", "--name", "a", "--scope", "admin"]).contains(of_log));
+    assert!(ran(&["doctor"]).contains(of_log));
+    assert!(!copy.exists());
+
+    let other = Setup::new().start().await;
+    other.job_type("t", json!({})).await;
+    let other = other.stop().await.flag("--log", bucket.address());
+    let (status, log) = other.env("TIDEGATE_ENCRYPTION_KEY", KEY).refused().await;
+    assert!(!status.success() && log.contains("follows no replicated log"), "{log}");
+}
+
+/// What a command prints.
+fn ran(command: &mut Command) -> String {
+    let ran = command.output().unwrap();
+    String::from_utf8([ran.stdout, ran.stderr].concat()).unwrap()
+}
+
+#[tokio::test]
+async fn a_bucket_of_another_log_replaces_what_a_directory_has() {
+    let (first, second) = (Bucket::new(), Bucket::new());
+    let tide = first.server().start().await;
+    tide.job_type("old", json!({})).await;
+    let setup = tide.stop().await;
+    assert!(Path::new(&setup.data()).exists());
+    let tide = second.server().flag("--data", text(&setup.data())).start().await;
+    assert_eq!(tide.get("/v1/types/old").await.status, 404);
+}
