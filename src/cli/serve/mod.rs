@@ -104,7 +104,7 @@ const MEMORY_STAYS: Duration = Duration::from_secs(2);
 /// The longest that a stop waits for the collector of spans.
 const SPANS: Duration = Duration::from_secs(5);
 
-/// Why a log is not begun anew.
+/// Why a log is not begun again.
 const NEW_LOG: &str = "--new is for a data directory without --log: the bucket has the data, and a \
                        directory without a database is filled from it";
 

@@ -116,7 +116,7 @@ impl Client {
                 return;
             }
             let key = format!("{name}-{number}");
-            let job = json!({"type": "t", "correlation_key": key}).to_string();
+            let job = json!({"type": "t", "data": null, "correlation_key": key}).to_string();
             let id = eventually("a job is acknowledged", || async {
                 let servers = self.servers.lock().clone();
                 for server in servers {
@@ -248,7 +248,7 @@ async fn a_frozen_leader_acknowledges_nothing_after_a_takeover() {
     let late = frozen.api.unchecked();
     let at_late = tokio::spawn(async move {
         let headers = [("content-type", "application/json")];
-        let job = json!({"type": "t", "correlation_key": "late"}).to_string();
+        let job = json!({"type": "t", "data": null, "correlation_key": "late"}).to_string();
         late.try_send(Method::POST, "/v1/jobs", &headers, job).await
     });
     client.add(&standby.api);
@@ -352,5 +352,5 @@ async fn a_bucket_of_another_log_replaces_what_a_directory_has() {
     let setup = tide.stop().await;
     assert!(Path::new(&setup.data()).exists());
     let tide = second.server().flag("--data", text(&setup.data())).start().await;
-    assert_eq!(tide.get("/v1/types/old").await.status, 404);
+    assert_eq!(tide.get("/v1/job-types/old").await.status, 404);
 }
