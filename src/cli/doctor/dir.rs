@@ -242,7 +242,7 @@ fn inside(
         report.check(Some(finding(
             CheckLevel::Note,
             "log",
-            "the directory follows a replicated log",
+            "the directory has the local copy of a log in object storage",
             "its bucket has the data and the large bodies, which are not checked here",
         )));
         return Ok(());

@@ -320,7 +320,7 @@ async fn what_does_not_fit_a_log_is_refused() {
 
     let setup = bucket.server().start().await.stop().await;
     let data = setup.data();
-    let of_log = "follows a replicated log";
+    let of_log = "local copy of a log";
     let (status, log) = Setup::new().flag("--data", text(&data)).refused().await;
     assert!(!status.success() && log.contains(of_log), "{log}");
     let ran = |args: &[&str]| ran(program(args).args(["--data", text(&data)]));
@@ -335,7 +335,7 @@ async fn what_does_not_fit_a_log_is_refused() {
     other.job_type("t", json!({})).await;
     let other = other.stop().await.flag("--log", bucket.address());
     let (status, log) = other.env("TIDEGATE_ENCRYPTION_KEY", KEY).refused().await;
-    assert!(!status.success() && log.contains("follows no replicated log"), "{log}");
+    assert!(!status.success() && log.contains("is no copy of a log"), "{log}");
 }
 
 /// What a command prints.
