@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio_postgres::Row;
 
-use super::{PostgresStore, connect::Readers, row::column};
+use super::{PostgresStore, connect::Readers, inbox::OLDEST_AGE, row::column};
 use tidegate_core::{
     error_chain::ErrorChain,
     port::{
@@ -18,6 +18,8 @@ const ABOUT: &str = "database";
 const SETTINGS: &str = "SELECT current_setting('server_version_num')::int, \
      current_setting('fsync')::bool, current_setting('full_page_writes')::bool, \
      current_setting('synchronous_standby_names')";
+/// How many seconds a request of an application may wait until a server adds its job.
+const MAX_INBOX_AGE: i64 = 60;
 /// The oldest release of Postgres with all that the statements use, as a number.
 const OLDEST: i32 = 130_000;
 
@@ -36,21 +38,36 @@ impl PostgresStore {
 #[async_trait]
 impl HealthCheck for PostgresHealth {
     async fn checks(&self) -> Vec<Check> {
-        let read = self.readers.query(SETTINGS, &[]).await;
-        let checked = read.and_then(|rows| rows.first().map(checks_of).transpose());
-        checked.map_or_else(
-            |error| {
-                let found = format!("it does not answer: {}", ErrorChain(&error));
-                vec![Check::new(
-                    CheckLevel::Error,
-                    ABOUT,
-                    found,
-                    "check the address and the server",
-                )]
-            },
-            Option::unwrap_or_default,
-        )
+        self.read().await.unwrap_or_else(|error| {
+            let found = format!("it does not answer: {}", ErrorChain(&error));
+            vec![Check::new(CheckLevel::Error, ABOUT, found, "check the address and the server")]
+        })
     }
+}
+
+impl PostgresHealth {
+    async fn read(&self) -> Result<Vec<Check>, StoreError> {
+        let mut checks = Vec::new();
+        for row in self.readers.query(SETTINGS, &[]).await? {
+            checks.extend(checks_of(&row)?);
+        }
+        for row in self.readers.query(OLDEST_AGE, &[]).await? {
+            checks.extend(column::<Option<i64>>(&row, 0)?.and_then(inbox_check));
+        }
+        Ok(checks)
+    }
+}
+
+/// The finding about an inbox whose oldest request has waited for `age` seconds.
+fn inbox_check(age: i64) -> Option<Check> {
+    (age > MAX_INBOX_AGE).then(|| {
+        Check::new(
+            CheckLevel::Warning,
+            "inbox",
+            format!("a request of `enqueue` has waited for {age} s"),
+            "see the log of the servers for what keeps them from adding its job",
+        )
+    })
 }
 
 /// The findings about one row of [`SETTINGS`].

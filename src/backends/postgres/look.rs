@@ -1,7 +1,7 @@
 //! Lock and look: what the transactions of a refused group name is locked and read, and each
 //! transaction is compared with it, as on any other store.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use tokio_postgres::Row;
 
@@ -42,6 +42,7 @@ pub(super) struct Seen {
     heads: HashMap<i32, u64>,
     items: HashMap<(String, String), i64>,
     records: HashMap<(String, String), Option<Record>>,
+    requests: HashSet<String>,
     /// The instant at which readers hide what is forgotten.
     now: i64,
 }
@@ -52,6 +53,7 @@ pub(super) fn calls<'a>(txns: &[&'a [Step]]) -> Vec<Call<'a>> {
     let (mut absent, mut required, mut set) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     let (mut heads, mut jobs) = (BTreeSet::new(), BTreeSet::new());
     let (mut keys, mut records) = (BTreeSet::new(), BTreeSet::new());
+    let mut requests = BTreeSet::new();
     let mut locks_items = false;
     for step in steps() {
         jobs.extend(step.job().map(JobId::as_str));
@@ -75,6 +77,9 @@ pub(super) fn calls<'a>(txns: &[&'a [Step]]) -> Vec<Call<'a>> {
             Step::SwapRecord { record: RecordColumns { kind, name, .. }, .. } => {
                 records.insert((kind.as_str(), &name[..]));
             }
+            Step::TakeRequest(id) => {
+                requests.insert(id.as_str());
+            }
             _ => {}
         }
     }
@@ -87,6 +92,9 @@ pub(super) fn calls<'a>(txns: &[&'a [Step]]) -> Vec<Call<'a>> {
     calls.extend(named(PLACEHOLDERS, absent));
     calls.extend(named(look::ITEMS, required));
     calls.extend(named(look::CHANGED_ITEMS, set));
+    if !requests.is_empty() {
+        calls.push(Call::new(look::REQUESTS).owned(requests.into_iter().collect()));
+    }
     if !heads.is_empty() {
         let heads: Vec<i32> = heads.into_iter().collect();
         // The first one may wait for a rival and then find nothing. The second one sees the
@@ -142,6 +150,9 @@ impl Seen {
                 look::ITEMS | look::CHANGED_ITEMS => {
                     let place = (row::column(row, 0)?, row::column(row, 1)?);
                     self.items.insert(place, row::column(row, 2)?);
+                }
+                look::REQUESTS => {
+                    self.requests.insert(row::column(row, 0)?);
                 }
                 look::HEADS => {
                     let version: i64 = row::column(row, 1)?;
@@ -246,6 +257,9 @@ impl Seen {
                     (Some(now), Expect::Is(was)) if now == was => None,
                     (Some(_), _) => Some(CurrentRecord::Record),
                 }
+            }
+            Step::TakeRequest(id) => {
+                (!self.requests.contains(id.as_str())).then_some(CurrentRecord::Nothing)
             }
             Step::AddBatch { .. }
             | Step::RemoveBatch { .. }

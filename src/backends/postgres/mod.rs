@@ -10,7 +10,8 @@
 //! order: `migrations/` (the tables and the purpose of each index), [`row`], [`step`],
 //! [`statements`], [`plan`], [`group`], [`look`], [`writer`], [`read`], [`due`], [`list`],
 //! [`counts`], [`items_version`], [`partitions`], [`job_store`]; then [`objects`] (large bodies and
-//! plugins), [`notices`] (messages between servers) and [`health`].
+//! plugins), [`notices`] (messages between servers), [`inbox`] (requests of
+//! applications) and [`health`].
 
 mod connect;
 mod counts;
@@ -18,6 +19,7 @@ mod due;
 mod error;
 mod group;
 mod health;
+mod inbox;
 mod items_version;
 mod job_store;
 mod list;
@@ -44,6 +46,7 @@ mod writer;
 use std::sync::Arc;
 
 pub use health::PostgresHealth;
+pub use inbox::PostgresInbox;
 pub use migrate::OpenError;
 pub use notices::PostgresNotices;
 pub use objects::PostgresObjects;

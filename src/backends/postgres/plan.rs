@@ -71,6 +71,7 @@ struct Plan<'a> {
     new_records: BTreeMap<Place<'a>, &'a RecordColumns>,
     swap_records: BTreeMap<Place<'a>, (&'a RecordColumns, RecordColumns)>,
     deleted_records: BTreeMap<Place<'a>, Option<i64>>,
+    taken_requests: BTreeSet<&'a str>,
 }
 
 /// Whether a group can write `step` without a look at what is stored: the step shows where the row
@@ -222,6 +223,9 @@ impl<'a> Plan<'a> {
             Step::RemoveRecord { kind, name, until } => {
                 self.deleted_records.insert((kind.as_str(), name), *until);
             }
+            Step::TakeRequest(id) => {
+                self.taken_requests.insert(id.as_str());
+            }
         }
     }
 
@@ -291,6 +295,9 @@ impl<'a> Plan<'a> {
         if self.items_changed > 0 {
             calls.0.push(Call::new(sql::ITEMS_CHANGED).value(self.items_changed));
         }
+        calls.guarded(sql::TAKE_REQUESTS, self.taken_requests, |call, all| {
+            call.column(all, |id| *id)
+        });
         calls.guarded(sql::NEW_HEADS, self.new_heads, |call, all| {
             call.column(all, |(queue, _)| *queue)
                 .column(all, |(_, (version, _))| *version)

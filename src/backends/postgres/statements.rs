@@ -46,6 +46,12 @@ pub(super) const REQUIRE: &str = concat!(
     guard!("u", "$4")
 );
 
+/// Requests of the inbox that must be there.
+pub(super) const TAKE_REQUESTS: &str = concat!(
+    "WITH u AS (DELETE FROM inbox WHERE id = ANY($1::text[]) RETURNING 1)",
+    guard!("u", "$2")
+);
+
 /// New items, or items in place of absent ones.
 pub(super) const NEW_ITEMS: &str = concat!(
     "WITH u AS (INSERT INTO items AS i (kind, name, version, bytes) SELECT w.kind, w.name, \
@@ -298,6 +304,8 @@ pub(super) mod look {
          FROM unnest($1::text[], $2::text[]) w(kind, name) \
          JOIN items i ON i.kind = w.kind AND i.name = w.name \
          WHERE i.kind = ANY($1) AND i.name = ANY($2) ORDER BY 1, 2 FOR NO KEY UPDATE OF i";
+    pub(in crate::postgres) const REQUESTS: &str =
+        "SELECT id FROM inbox WHERE id = ANY($1::text[]) ORDER BY id FOR UPDATE";
     /// A queue that had a ledger before has the row of version 0 at least.
     pub(in crate::postgres) const HEADS: &str = "SELECT queue, version FROM heads \
          WHERE queue = ANY($1::int[]) ORDER BY 1, 2 FOR UPDATE";
@@ -324,7 +332,7 @@ pub(super) mod look {
 }
 
 /// Every statement of a group, to be prepared when a connection opens.
-pub(super) const ALL: [&str; 35] = [
+pub(super) const ALL: [&str; 37] = [
     PLACEHOLDERS,
     REQUIRE,
     NEW_ITEMS,
@@ -353,6 +361,7 @@ pub(super) const ALL: [&str; 35] = [
     NEW_RECORDS,
     SWAP_RECORDS,
     DELETE_RECORDS,
+    TAKE_REQUESTS,
     look::ITEMS,
     look::HEADS,
     look::JOBS,
@@ -360,4 +369,5 @@ pub(super) const ALL: [&str; 35] = [
     look::KEYS,
     look::CHANGED_ITEMS,
     look::RECORDS,
+    look::REQUESTS,
 ];

@@ -85,6 +85,7 @@ pub(super) enum Step {
         name: String,
         until: Option<i64>,
     },
+    TakeRequest(JobId),
 }
 
 /// The columns of a key.
@@ -217,6 +218,7 @@ fn encoded(write: Write, names: &Known) -> Result<Step, StoreError> {
         Write::RemoveRecord { kind, name, until } => {
             Step::RemoveRecord { kind, name, until: until.map(Timestamp::millis) }
         }
+        Write::TakeRequest(id) => Step::TakeRequest(id),
         Write::Together(_) => unreachable!("it was flattened"),
     })
 }
@@ -363,6 +365,7 @@ impl Refs {
                 Step::PutRecord(RecordColumns { kind, name, .. })
                 | Step::SwapRecord { record: RecordColumns { kind, name, .. }, .. }
                 | Step::RemoveRecord { kind, name, .. } => hash_of(5, (kind, name)),
+                Step::TakeRequest(id) => hash_of(6, id.as_str()),
             };
             refs.written.insert(written);
         }

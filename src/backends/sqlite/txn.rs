@@ -209,6 +209,8 @@ impl<'a> Group<'a> {
                 let now = record::named(self.db, record.kind, &record.name, damaged)?;
                 unless(was, now, |_| CurrentRecord::Record)
             }
+            // There is no inbox.
+            Write::TakeRequest(_) => Some(CurrentRecord::Nothing),
             Write::AddBatch(..)
             | Write::RemoveBatch(..)
             | Write::PutRecord(_)

@@ -221,6 +221,7 @@ impl Group<'_> {
             | Write::Together(_) => {
                 unreachable!("it is a step of its own")
             }
+            Write::TakeRequest(_) => unreachable!("it was refused"),
         }
         Ok(())
     }

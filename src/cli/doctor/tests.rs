@@ -6,7 +6,11 @@ use crate::cli::{
     ExitCode,
     testing::{FakeServer, sample},
 };
-use tidegate_backends::{http::Guard, sqlite::database, system::SystemClock};
+use tidegate_backends::{
+    http::Guard,
+    sqlite::{database, holder},
+    system::SystemClock,
+};
 use tidegate_core::{
     job::{Payload, type_config::TypeConfig},
     port::Clock,
@@ -214,7 +218,16 @@ async fn directory(dir: &Path) {
     server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
     let data = Payload::json(format!("\"{}\"", "x".repeat(100_000)));
     server.enqueue(NewJob::new(name("work"), data)).await.unwrap();
+    stop(server, dir).await;
+}
+
+/// Stops `server`, and waits until its tasks have ended, which releases the directory.
+async fn stop(server: Server, dir: &Path) {
     server.stop().await;
+    drop(server);
+    while holder(dir).unwrap().is_some() {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Runs `doctor --data DIR` after the server has released the directory.
@@ -236,8 +249,7 @@ async fn waiting_jobs_of_a_directory_are_counted() {
     for _ in 0..7 {
         server.enqueue(NewJob::new(name("work"), Payload::json("1".to_owned()))).await.unwrap();
     }
-    server.stop().await;
-    drop(server);
+    stop(server, dir.path()).await;
     let (code, findings, out) = found(dir.path()).await;
     assert_eq!((code, findings), (ExitCode::Ok, owned(&[("warning", "queue default")])), "{out}");
     assert!(out.contains("it is paused, with 7 jobs waiting"), "{out}");

@@ -5,6 +5,7 @@
 pub mod clock;
 pub mod entropy;
 pub mod health_check;
+pub mod inbox;
 pub mod job_filter;
 pub mod job_store;
 pub mod listing;
@@ -18,6 +19,7 @@ pub mod work_queue;
 pub use clock::Clock;
 pub use entropy::Entropy;
 pub use health_check::HealthCheck;
+pub use inbox::{Inbox, InboxRequest, InboxRules};
 pub use job_filter::JobFilter;
 pub use job_store::{
     Atomicity, Committed, ErrorSource, JobStore, StoreCapabilities, StoreError, Txn, Write,

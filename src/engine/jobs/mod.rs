@@ -9,6 +9,7 @@ pub mod enqueue;
 pub mod errors;
 pub mod explain;
 pub mod heartbeat;
+pub mod inbox;
 pub mod job_writes;
 pub mod list;
 pub mod lookahead;

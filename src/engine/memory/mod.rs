@@ -26,6 +26,7 @@ use state::Records;
 use tidegate_core::{
     job::{Job, JobId, QueueName, Spec, TypeName},
     port::{
+        Inbox, InboxRequest, InboxRules,
         job_store::{
             Atomicity, Committed, Depth, Depths, DuePage, DueQuery, DueScan, Item, ItemKind,
             JobStore, Key, ListPage, ListQuery, MAX_UNREADABLE, OrderedScan, OverduePage,
@@ -51,12 +52,40 @@ impl MemoryStore {
         Self::default()
     }
 
+    /// Puts a request into the inbox, as a transaction of an application would.
+    pub fn add_request(&self, request: InboxRequest) {
+        self.records.lock().inbox.insert(request.id.clone(), request);
+    }
+
     /// Makes a job unreadable, as damage of its record would, for tests. A second call restores it.
     pub fn damage_job(&self, id: &JobId) {
         let damaged = &mut self.records.lock().damaged;
         if !damaged.remove(id) {
             damaged.insert(id.clone());
         }
+    }
+}
+
+/// What is left of a delay is all of it: the inbox has no clock.
+#[async_trait]
+impl Inbox for MemoryStore {
+    async fn set_rules(&self, _: InboxRules) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn requests(
+        &self,
+        after: Option<&JobId>,
+        limit: u32,
+    ) -> Result<Vec<InboxRequest>, StoreError> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let records = self.records.lock();
+        let after = records.inbox.range::<JobId, _>((from, Bound::Unbounded));
+        Ok(after.take(limit as usize).map(|(_, request)| request.clone()).collect())
+    }
+
+    async fn request(&self, id: &JobId) -> Result<Option<InboxRequest>, StoreError> {
+        Ok(self.records.lock().inbox.get(id).cloned())
     }
 }
 

@@ -4,9 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tidegate_core::{
     job::{Body, Job, JobId, QueueName},
-    port::job_store::{
-        Committed, CurrentRecord, DuePage, DueQuery, Expect, Item, ItemKind, Key, Purged, Record,
-        RecordKind, StoreError, StoredJob, Txn, UnreadableJob, Write, is_stored_separately,
+    port::{
+        InboxRequest,
+        job_store::{
+            Committed, CurrentRecord, DuePage, DueQuery, Expect, Item, ItemKind, Key, Purged,
+            Record, RecordKind, StoreError, StoredJob, Txn, UnreadableJob, Write,
+            is_stored_separately,
+        },
     },
     queue::{GrantBatch, Ledger, ledger::BatchId, order::Position},
     time::Timestamp,
@@ -31,6 +35,7 @@ pub(super) struct Records {
     pub items: BTreeMap<(ItemKind, String), Item>,
     pub items_version: u64,
     pub kept: BTreeMap<(RecordKind, String), Record>,
+    pub inbox: BTreeMap<JobId, InboxRequest>,
 }
 
 /// A copy of `job` for readers: without a body that is stored separately.
@@ -115,6 +120,9 @@ impl Records {
                     None => CurrentRecord::Nothing,
                 })
             }
+            Write::TakeRequest(id) => {
+                (!self.inbox.contains_key(id)).then_some(CurrentRecord::Nothing)
+            }
             Write::AddBatch(..)
             | Write::RemoveBatch(..)
             | Write::Together(_)
@@ -167,6 +175,9 @@ impl Records {
             }
             Write::PutRecord(record) | Write::SwapRecord { record, .. } => {
                 self.kept.insert((record.kind, record.name.clone()), record);
+            }
+            Write::TakeRequest(id) => {
+                self.inbox.remove(&id);
             }
             Write::RemoveRecord { kind, name, until } => {
                 let key = (kind, name);

@@ -20,7 +20,7 @@ use super::{
 use crate::telemetry::traces::Traces;
 use tidegate_core::{
     job::TypeName,
-    port::{Clock, HealthCheck, Notices, Policy, Spans, Target},
+    port::{Clock, HealthCheck, Inbox, Notices, Policy, Spans, Target},
 };
 use tidegate_engine::{Engine, Error, Ports, Rules};
 
@@ -37,6 +37,7 @@ pub struct Builder {
     pub(super) serverless: bool,
     /// The notices between this server and the others on its store; none if there are no others.
     pub(super) notices: Option<Arc<dyn Notices>>,
+    pub(super) inbox: Option<Arc<dyn Inbox>>,
 }
 
 impl Builder {
@@ -129,7 +130,7 @@ impl Builder {
             let store = Arc::clone(&ports.store);
             ports.store = Arc::new(NoticingStore::new(store, Arc::clone(&outgoing)));
             let name = format!("{:032x}", ports.entropy.bits());
-            Arc::new(Shared::new(notices, outgoing, name))
+            Arc::new(Shared::new(notices, self.inbox, outgoing, name))
         });
         let started_at = ports.clock.now();
         let inner = Arc::new(Inner {
@@ -191,6 +192,7 @@ impl Server {
             health_check: None,
             serverless: false,
             notices: None,
+            inbox: None,
         }
     }
 }

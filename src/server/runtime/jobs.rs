@@ -1,6 +1,6 @@
 //! Jobs as methods of the server: each calls the engine and notifies the job's queue.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, convert::Infallible, time::Duration};
 
 use super::{Server, lease::outcome_unknown};
 use tidegate_core::{
@@ -39,7 +39,38 @@ impl Server {
     ///
     /// A job may be rejected: 400 for a bad value, 404 for an unknown type, 409 for a conflict,
     /// 413 for too much data.
-    pub async fn enqueue_many(&self, mut jobs: Vec<NewJob>) -> Vec<Result<Enqueued, Error>> {
+    pub async fn enqueue_many(&self, jobs: Vec<NewJob>) -> Vec<Result<Enqueued, Error>> {
+        let enqueue = async |jobs| Ok::<_, Infallible>(self.inner.engine.enqueue(jobs).await);
+        let Ok(answers) = self.observed(jobs, enqueue).await;
+        answers
+    }
+
+    /// Adds the jobs of requests of the inbox; see [`Engine::enqueue_requests`].
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    ///
+    /// [`Engine::enqueue_requests`]: tidegate_engine::Engine::enqueue_requests
+    #[cfg(any(test, feature = "embedded"))]
+    pub(super) async fn enqueue_requests(
+        &self,
+        requests: Vec<(JobId, NewJob)>,
+    ) -> Result<Vec<Result<Enqueued, Error>>, Error> {
+        let (ids, jobs): (Vec<JobId>, Vec<NewJob>) = requests.into_iter().unzip();
+        self.observed(jobs, async |jobs| {
+            let requests = ids.into_iter().zip(jobs).collect();
+            self.inner.engine.enqueue_requests(requests).await
+        })
+        .await
+    }
+
+    /// Accepts jobs by `enqueue`, with their traces, counts and notices.
+    async fn observed<E>(
+        &self,
+        mut jobs: Vec<NewJob>,
+        enqueue: impl AsyncFnOnce(Vec<NewJob>) -> Result<Vec<Result<Enqueued, Error>>, E>,
+    ) -> Result<Vec<Result<Enqueued, Error>>, E> {
         let traced = self.inner.traces.as_ref().map(|traces| {
             let entropy = &*self.inner.engine.ports().entropy;
             let begun: Vec<_> = jobs
@@ -48,7 +79,7 @@ impl Server {
                 .collect();
             (traces, begun, self.now())
         });
-        let answers = self.inner.engine.enqueue(jobs).await;
+        let answers = enqueue(jobs).await?;
         if let Some((traces, begun, from)) = traced {
             let to = self.now();
             begun
@@ -58,16 +89,23 @@ impl Server {
         }
         self.inner.count_enqueued(answers.iter().flatten());
         self.inner.on_accepted(answers.iter().flatten());
-        answers
+        Ok(answers)
     }
 
-    /// A job; if `job_type` is given, only of that type.
+    /// A job; if `job_type` is given, only of that type. One that waits in the inbox is added first.
     ///
     /// # Errors
     ///
     /// 404 `job_not_found`.
     pub async fn job(&self, id: &JobId, job_type: Option<&TypeName>) -> Result<Job, Error> {
-        self.inner.engine.job(id, job_type).await
+        let found = self.inner.engine.job(id, job_type).await;
+        #[cfg(any(test, feature = "embedded"))]
+        if let Err(Error::NotFound { .. }) = found
+            && self.inner.take_from_inbox(id).await?
+        {
+            return self.inner.engine.job(id, job_type).await;
+        }
+        found
     }
 
     /// The jobs with their bodies and results loaded.

@@ -235,7 +235,14 @@ pub const METRICS: &[Metric] = &[
         "tidegate_events_malformed_total", &[],
         "records from other services that are no events, or exceed the limit: kept as dead letters",
     ),
-    gauge("tidegate_dead_letters", &[], "dead letters: events that no trigger could handle"),
+    counter(
+        "tidegate_inbox_refused_total", &[],
+        "requests of `enqueue` in a database that were refused: kept as dead letters",
+    ),
+    gauge(
+        "tidegate_dead_letters", &[],
+        "dead letters: events that no trigger could handle, and refused requests of a database",
+    ),
     counter(
         "tidegate_dead_letters_dropped_total", &["reason"],
         "dead letters dropped, by reason: `expired`, `too_many`",

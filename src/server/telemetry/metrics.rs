@@ -239,6 +239,12 @@ pub(crate) fn events_malformed(count: u64) {
     counter!("tidegate_events_malformed_total").increment(count);
 }
 
+/// Counts refused requests of the inbox, which are kept as dead letters.
+#[cfg(any(test, feature = "embedded"))]
+pub(crate) fn inbox_refused(count: u64) {
+    counter!("tidegate_inbox_refused_total").increment(count);
+}
+
 /// Counts a replayed dead letter.
 pub(crate) fn dead_letter_replayed(replayed: &Replayed) {
     let action = match replayed {

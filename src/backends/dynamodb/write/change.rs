@@ -75,6 +75,7 @@ pub(super) fn change<'a>(
         Write::RemoveRecord { kind, name, until } => {
             Change::Delete { key: key::record(*kind, name), when: until.map(record::until) }
         }
+        Write::TakeRequest(_) => return Err(StoreError::corrupt("this store has no inbox")),
         Write::RequireItem { .. } | Write::SetItem { .. } | Write::Together(_) => {
             return Err(StoreError::corrupt("this write cannot be part of an atomic group"));
         }

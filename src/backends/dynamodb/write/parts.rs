@@ -65,7 +65,7 @@ pub(super) fn keys_of(write: &Write) -> Vec<Key> {
         | Write::RemoveRecord { kind, name, .. } => {
             vec![key::record(*kind, name)]
         }
-        Write::RequireItem { .. } => Vec::new(),
+        Write::RequireItem { .. } | Write::TakeRequest(_) => Vec::new(),
         Write::Together(writes) => writes.iter().flat_map(keys_of).collect(),
     }
 }

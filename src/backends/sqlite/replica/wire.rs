@@ -105,6 +105,7 @@ fn to_wire(write: Write) -> Result<WireWrite, BadCommand> {
         Write::RemoveRecord { kind, name, until } => {
             WireWrite::RemoveRecord(kind.as_str().into(), name, until)
         }
+        Write::TakeRequest(_) => return Err(BadCommand("this store has no inbox".into())),
         Write::Together(_) => return Err(BadCommand("writes within a write".into())),
     })
 }

@@ -116,6 +116,9 @@ pub enum Write {
         /// The time that it must have; none for any.
         until: Option<Timestamp>,
     },
+    /// Removes a request from the [inbox](crate::port::Inbox) of the store, which must have it. A
+    /// store without an inbox has none.
+    TakeRequest(JobId),
     /// All of these or none, in every store: one step of its transaction. At most ten, of jobs.
     Together(Vec<Write>),
 }

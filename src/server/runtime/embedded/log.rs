@@ -6,11 +6,7 @@ use object_store::ObjectStore;
 
 use super::open::StartError;
 use crate::runtime::{Builder, Server};
-use tidegate_backends::{
-    http::Guard,
-    sealed::KeySource,
-    sqlite::SqliteStore,
-};
+use tidegate_backends::{http::Guard, sealed::KeySource, sqlite::SqliteStore};
 
 impl Server {
     /// A builder of a server on `store`, the local state of a log, for the time in which its node

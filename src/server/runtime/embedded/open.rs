@@ -115,9 +115,9 @@ impl Server {
     ) -> Result<Builder, DatabaseOpenError> {
         let store = PostgresStore::open(settings, Arc::new(SystemClock)).await?;
         let (notices, objects) = (Arc::new(store.notices()), Arc::new(store.objects()));
-        let health = Arc::new(store.health());
+        let (health, inbox) = (Arc::new(store.health()), Arc::new(store.inbox()));
         let builder = Self::builder_of(Arc::new(store), objects, guard, KeySource::Given(keys))?;
-        Ok(builder.shared(notices).health_check(health))
+        Ok(builder.shared(notices).inbox(inbox).health_check(health))
     }
 
     /// A builder of a server on `store` and `objects`. Plugins run in threads of their own.

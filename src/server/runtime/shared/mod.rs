@@ -11,6 +11,7 @@
 //! and notices only save work. A server without either would do everything by polling, and the
 //! condition of each write would decide.
 
+mod inbox;
 mod members;
 mod store;
 #[cfg(test)]
@@ -28,7 +29,7 @@ use super::{Builder, Inner, Server, StopPhase, WeakServer, embedded::operations}
 use tidegate_core::{
     job::QueueName,
     port::{
-        Notice, Notices, Write,
+        Inbox, Notice, Notices, Write,
         job_store::{Record, RecordKind, RecordQuery},
     },
 };
@@ -64,6 +65,8 @@ pub(super) const OPERATIONS: &str = "tidegate.operations";
 /// What a server has that shares its store.
 pub(super) struct Shared {
     notices: Arc<dyn Notices>,
+    /// Requests of applications, if the store has an inbox.
+    inbox: Option<Arc<dyn Inbox>>,
     outgoing: Arc<Outgoing>,
     members: Mutex<Members>,
     /// Notified when a server came or went.
@@ -91,13 +94,27 @@ impl Builder {
         self.notices = Some(notices);
         self
     }
+
+    /// Adds the jobs that applications request in the inbox of the store, which several servers
+    /// share.
+    #[must_use]
+    pub fn inbox(mut self, inbox: Arc<dyn Inbox>) -> Self {
+        self.inbox = Some(inbox);
+        self
+    }
 }
 
 impl Shared {
-    /// The server `name`, which sends `outgoing` by `notices`.
-    pub(super) fn new(notices: Arc<dyn Notices>, outgoing: Arc<Outgoing>, name: String) -> Self {
+    /// The server `name`, which sends `outgoing` by `notices`, and adds the jobs of `inbox`.
+    pub(super) fn new(
+        notices: Arc<dyn Notices>,
+        inbox: Option<Arc<dyn Inbox>>,
+        outgoing: Arc<Outgoing>,
+        name: String,
+    ) -> Self {
         Self {
             notices,
+            inbox,
             outgoing,
             members: Mutex::new(Members::new(name)),
             beat: Notify::new(),
@@ -198,6 +215,9 @@ impl Server {
     pub(super) async fn join(&self) -> Result<(), Error> {
         let Some(shared) = &self.inner.shared else { return Ok(()) };
         self.inner.beat(shared, 0).await?;
+        if let Some(inbox) = &shared.inbox {
+            inbox::set_rules(&self.inner, &**inbox).await?;
+        }
         shared.outgoing.add(Notice::Servers);
         Ok(())
     }
@@ -218,7 +238,10 @@ pub(super) async fn drop_old_records(inner: &Inner) -> Result<(), Error> {
 
 /// Starts the tasks of a server that shares its store.
 pub(super) fn spawn(inner: &Arc<Inner>) {
-    if inner.shared.is_some() {
+    if let Some(shared) = &inner.shared {
+        if shared.inbox.is_some() {
+            tokio::spawn(until_stopped(inner, inbox::read_inbox(Arc::downgrade(inner))));
+        }
         tokio::spawn(keep_beating(Arc::downgrade(inner), inner.stopping.subscribe()));
         tokio::spawn(until_stopped(inner, send(Arc::downgrade(inner))));
         tokio::spawn(until_stopped(inner, receive(Arc::downgrade(inner))));

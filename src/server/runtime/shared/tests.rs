@@ -1,6 +1,8 @@
 //! Servers on one store in memory. Only the tests move time, so what happens without that happens by
 //! notices.
 
+mod inbox;
+
 use std::{
     pin::pin,
     sync::atomic::{AtomicBool, Ordering},
@@ -66,6 +68,8 @@ impl Target for Pushes {
 /// Servers that share a store.
 struct Deployment {
     clock: Arc<FakeClock>,
+    memory: Arc<MemoryStore>,
+    /// The same store, whose commits take some time.
     store: SharedStore,
     sender: broadcast::Sender<BTreeSet<Notice>>,
     loses: Arc<AtomicBool>,
@@ -75,9 +79,11 @@ struct Deployment {
 
 impl Deployment {
     fn new() -> Self {
-        let store = FaultyStore::new(Arc::new(MemoryStore::new()), 1);
+        let memory = Arc::new(MemoryStore::new());
+        let store = FaultyStore::new(Arc::clone(&memory) as _, 1);
         Self {
             clock: Arc::new(FakeClock::default()),
+            memory,
             store: Arc::new(store.with_flight(Duration::ZERO).shared()),
             sender: broadcast::channel(10_000).0,
             loses: Arc::default(),
@@ -97,7 +103,12 @@ impl Deployment {
             receiver: tokio::sync::Mutex::new(self.sender.subscribe()),
             loses: Arc::clone(&self.loses),
         };
-        builder.shared(Arc::new(notices)).start().await.unwrap()
+        builder
+            .shared(Arc::new(notices))
+            .inbox(Arc::clone(&self.memory) as _)
+            .start()
+            .await
+            .unwrap()
     }
 
     /// Two servers that know each other: the owner of `what`, and the other one.

@@ -35,6 +35,8 @@ pub struct Books {
     /// Set when every job has ended: the workers stop.
     pub over: AtomicBool,
     pub acknowledged: Mutex<BTreeSet<String>>,
+    /// The jobs that transactions requested which were rolled back.
+    pub undone: Mutex<BTreeSet<String>>,
     /// The keys of the orders whose event was acknowledged.
     pub ordered: Mutex<BTreeSet<String>>,
     /// The attempts of each delivered job.

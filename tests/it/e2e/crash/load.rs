@@ -101,7 +101,7 @@ pub async fn target(books: Arc<Books>) -> Target {
 }
 
 /// The `n`th job of a client: most may run again, some only once.
-fn job(n: usize) -> Value {
+pub fn job(n: usize) -> Value {
     const KINDS: [&str; 9] =
         ["pull", "push", "share", "once", "rate", "pull", "once-push", "share", "push"];
     let region = SHARES[n / KINDS.len() % SHARES.len()].0;
@@ -109,7 +109,7 @@ fn job(n: usize) -> Value {
 }
 
 /// Whether the clients go on; it waits while too many jobs have not started.
-async fn goes_on(books: &Books) -> bool {
+pub async fn goes_on(books: &Books) -> bool {
     eventually("the workers have caught up", || async {
         let enough = books.enough.load(Ordering::Relaxed);
         (enough || books.waiting() < BACKLOG).then_some(!enough)

@@ -1,6 +1,6 @@
 //! The server is killed at random instants, some of them during its start, while clients enqueue
-//! and workers work: single jobs, batches, PUTs, events, a schedule, pushes, pulls, limits, a rate
-//! and a plugin. No acknowledged job is lost, no limit and no rate is exceeded, and no
+//! and workers work: single jobs, batches, PUTs, events, transactions of a database, a schedule, pushes,
+//! pulls, limits, a rate and a plugin. No acknowledged job is lost, no limit and no rate is exceeded, and no
 //! at-most-once job runs twice.
 //!
 //! The expectation comes from the clients' own records: the acknowledged jobs, and the start and
@@ -10,6 +10,7 @@
 
 mod books;
 mod load;
+mod transactions;
 
 use std::{
     collections::BTreeSet,
@@ -33,16 +34,39 @@ use super::{
     wait::{eventually, until},
 };
 
+/// Servers that share a store.
+struct Servers {
+    setups: Vec<Setup>,
+    /// The schema of their tables, if they share a database.
+    schema: Option<String>,
+}
+
+impl Servers {
+    /// A server on its own directory.
+    fn one() -> Self {
+        Self { setups: vec![Setup::new()], schema: None }
+    }
+}
+
 /// Kills one of the servers `kills` times under load, then waits for the end of every job. Returns
 /// one of the servers.
-async fn killed(setups: Vec<Setup>, kills: usize, seed: u64, books: &Arc<Books>) -> Tidegate {
+async fn killed(
+    Servers { setups, schema }: Servers,
+    kills: usize,
+    seed: u64,
+    books: &Arc<Books>,
+) -> Tidegate {
     let mut chance = StdRng::seed_from_u64(seed);
     let target = load::target(Arc::clone(books)).await;
     let mut tides = join_all(setups.into_iter().map(Setup::start)).await;
     *books.apis.lock() = tides.iter().map(|tide| tide.api.clone()).collect();
     load::configure(&tides[0], &target).await;
     let ways = [Way::Single, Way::Batch, Way::Put, Way::Event];
-    let clients = ways.map(|way| tokio::spawn(load::client(Arc::clone(books), way)));
+    let mut clients: Vec<_> =
+        ways.into_iter().map(|way| tokio::spawn(load::client(Arc::clone(books), way))).collect();
+    if let Some(schema) = schema {
+        clients.push(tokio::spawn(transactions::client(Arc::clone(books), schema)));
+    }
     let queues = [None, None, Some("pulled"), Some("shared"), Some("shared"), Some("rated")];
     let workers: Vec<_> = queues
         .into_iter()
@@ -73,6 +97,11 @@ async fn killed(setups: Vec<Setup>, kills: usize, seed: u64, books: &Arc<Books>)
         client.await.unwrap();
     }
     let tide = tides.remove(0);
+    // A read adds what a transaction has requested, so that no list of jobs lacks it.
+    let acknowledged = books.acknowledged.lock().clone();
+    for id in acknowledged {
+        tide.job(&id).await;
+    }
     tide.post("/v1/schedules/beats/pause", Value::Null).await.good();
     until(|| async {
         let left = tide.get("/v1/jobs?state=scheduled,running&limit=1000").await.is(200);
@@ -195,15 +224,25 @@ async fn every_job_is_accounted_for(api: &Api, books: &Books) {
     }
 }
 
-async fn loses_nothing_and_keeps_limits(setups: Vec<Setup>, kills: usize) {
+/// What a transaction that was rolled back requested is no job.
+async fn no_job_of_an_undone_transaction_exists(api: &Api, books: &Books) {
+    let undone = books.undone.lock().clone();
+    for id in undone {
+        let answer = api.unchecked().get(&format!("/v1/jobs/{id}")).await;
+        assert_eq!(answer.status, 404, "{id}: {answer:?}");
+    }
+}
+
+async fn loses_nothing_and_keeps_limits(servers: Servers, kills: usize) {
     let books = Arc::new(Books::default());
-    let tide = killed(setups, kills, 20_261_120, &books).await;
+    let tide = killed(servers, kills, 20_261_120, &books).await;
     let faults = std::mem::take(&mut *books.faults.lock());
     assert!(faults.is_empty(), "{faults:#?}");
     no_limit_was_exceeded(&books);
     the_rate_was_kept(&tide).await;
     no_event_and_no_occurrence_was_lost(&tide, &books).await;
     every_job_is_accounted_for(&tide, &books).await;
+    no_job_of_an_undone_transaction_exists(&tide, &books).await;
     let (acknowledged, ordered) = (books.acknowledged.lock().len(), books.ordered.lock().len());
     let attempts: usize = books.started.lock().values().map(Vec::len).sum();
     println!("{kills} kills: {acknowledged} jobs, {ordered} orders, {attempts} attempts seen");
@@ -212,21 +251,22 @@ async fn loses_nothing_and_keeps_limits(setups: Vec<Setup>, kills: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_killed_at_any_time_loses_nothing_and_keeps_limits() {
-    loses_nothing_and_keeps_limits(vec![Setup::new()], 8).await;
+    loses_nothing_and_keeps_limits(Servers::one(), 8).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes; cargo xtask check --full runs it"]
 async fn a_server_killed_sixty_times_loses_nothing_and_keeps_limits() {
-    loses_nothing_and_keeps_limits(vec![Setup::new()], 60).await;
+    loses_nothing_and_keeps_limits(Servers::one(), 60).await;
 }
 
 /// Servers on one database in Postgres.
-fn shared(count: usize) -> Vec<Setup> {
-    let store = format!("{}&schema={}", test_server::address("postgres"), test_server::new_name());
+fn shared(count: usize) -> Servers {
+    let schema = test_server::new_name();
+    let store = format!("{}&schema={schema}", test_server::address("postgres"));
     let key = base64::engine::general_purpose::STANDARD.encode([7; 32]);
     let setup = || Setup::new().env("TIDEGATE_STORE", &store).env("TIDEGATE_ENCRYPTION_KEY", &key);
-    (0..count).map(|_| setup()).collect()
+    Servers { setups: (0..count).map(|_| setup()).collect(), schema: Some(schema) }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -163,7 +163,8 @@ impl Model {
                 | Write::RequireItem { .. }
                 | Write::PutRecord(_)
                 | Write::SwapRecord { .. }
-                | Write::RemoveRecord { .. } => {}
+                | Write::RemoveRecord { .. }
+                | Write::TakeRequest(_) => {}
             }
         }
     }

@@ -1,0 +1,98 @@
+//! The inbox: requests for jobs that applications make by the function `enqueue` in transactions of
+//! their own. `migrations/0002_inbox.sql` has the function.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use tokio_postgres::Row;
+
+use super::{PostgresStore, connect::Readers, row::column};
+use crate::unreadable::log_damage;
+use tidegate_core::{
+    job::JobId,
+    port::{Inbox, InboxRequest, InboxRules, StoreError},
+    time::Timestamp,
+};
+
+/// The columns of a request.
+macro_rules! request_columns {
+    () => {
+        "id, type, data::text, options::text, run_at, CASE WHEN delay_ms IS NOT NULL \
+         THEN greatest(0, delay_ms - \
+         floor(extract(epoch FROM clock_timestamp() - called_at) * 1000)::bigint) END, caller"
+    };
+}
+
+/// A page of requests, which ends before its data would be over a size, but not before the first.
+const REQUESTS: &str = concat!(
+    "SELECT ",
+    request_columns!(),
+    " FROM (SELECT i.*, sum(data_bytes) OVER (ORDER BY id) - data_bytes AS before \
+     FROM inbox i WHERE id > $1 ORDER BY id LIMIT $2) i WHERE before < 8388608 ORDER BY id"
+);
+const REQUEST: &str = concat!("SELECT ", request_columns!(), " FROM inbox WHERE id = $1");
+const SET_RULES: &str = "UPDATE inbox_rules SET max_data_bytes = $1, create_unknown_types = $2 \
+     WHERE max_data_bytes <> $1 OR create_unknown_types <> $2";
+/// How long the oldest request has waited, in seconds.
+pub(super) const OLDEST_AGE: &str = "SELECT floor(extract(epoch FROM clock_timestamp() - \
+     (SELECT called_at FROM inbox WHERE id > '' ORDER BY id LIMIT 1)))::bigint";
+
+/// Every statement that reads requests.
+#[cfg(test)]
+pub(super) const ALL: [&str; 3] = [REQUESTS, REQUEST, OLDEST_AGE];
+
+/// The inbox in the database of a store.
+pub struct PostgresInbox {
+    readers: Arc<Readers>,
+}
+
+impl PostgresStore {
+    /// The inbox in the database of this store.
+    pub fn inbox(&self) -> PostgresInbox {
+        PostgresInbox { readers: Arc::clone(&self.readers) }
+    }
+}
+
+/// The request of a row.
+fn request(row: &Row) -> Result<InboxRequest, StoreError> {
+    let id: &str = column(row, 0)?;
+    let id: JobId = id
+        .parse()
+        .map_err(|error| StoreError::corrupt(format!("the id {id:?} in the inbox: {error}")))?;
+    let (run_at, delay): (Option<i64>, Option<i64>) = (column(row, 4)?, column(row, 5)?);
+    Ok(InboxRequest {
+        id,
+        job_type: column(row, 1)?,
+        data: Bytes::from(column::<String>(row, 2)?),
+        options: Bytes::from(column::<String>(row, 3)?),
+        run_at: run_at.map(Timestamp::from_millis),
+        delay: delay.map(|millis| Duration::from_millis(millis.unsigned_abs())),
+        caller: column(row, 6)?,
+    })
+}
+
+#[async_trait]
+impl Inbox for PostgresInbox {
+    async fn set_rules(&self, rules: InboxRules) -> Result<(), StoreError> {
+        let most = i64::try_from(rules.max_data_bytes).unwrap_or(i64::MAX);
+        self.readers.query(SET_RULES, &[&most, &rules.create_unknown_types]).await?;
+        Ok(())
+    }
+
+    async fn requests(
+        &self,
+        after: Option<&JobId>,
+        limit: u32,
+    ) -> Result<Vec<InboxRequest>, StoreError> {
+        let after = after.map_or("", JobId::as_str);
+        let rows = self.readers.query(REQUESTS, &[&after, &i64::from(limit)]).await?;
+        // `enqueue` makes none that cannot be read. A row of another hand must not stop the others.
+        Ok(rows.iter().filter_map(|row| request(row).inspect_err(log_damage).ok()).collect())
+    }
+
+    async fn request(&self, id: &JobId) -> Result<Option<InboxRequest>, StoreError> {
+        let rows = self.readers.query(REQUEST, &[&id.as_str()]).await?;
+        rows.first().map(request).transpose()
+    }
+}

@@ -1,0 +1,98 @@
+-- Requests for jobs, which applications make by `enqueue` in their own transactions. A server removes a
+-- request in the transaction that adds its job.
+CREATE TABLE inbox (
+    id         text COLLATE "C" PRIMARY KEY,  -- of the job
+    type       text        NOT NULL,
+    data       json        NOT NULL,
+    data_bytes int         NOT NULL,
+    options    json        NOT NULL,  -- an object
+    delay_ms   bigint,                -- from called_at
+    run_at     bigint,
+    called_at  timestamptz NOT NULL,  -- by the clock of the database
+    caller     text        NOT NULL   -- a role
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000);
+ALTER TABLE inbox ALTER COLUMN data SET STORAGE EXTERNAL;
+
+-- One row: what `enqueue` checks, by the settings of the server that started last.
+CREATE TABLE inbox_rules (max_data_bytes bigint NOT NULL, create_unknown_types bool NOT NULL);
+INSERT INTO inbox_rules VALUES (1048576, false);
+
+-- Requests a job, which a server adds after the commit of this transaction, and returns its id.
+--
+-- `options` has the other fields of POST /v1/jobs. What only a server can check is checked when it adds
+-- the job: what it refuses becomes a dead letter.
+--
+-- It runs with the rights of its owner, so a caller needs none on the tables. The path of schemas is
+-- fixed, so that a caller cannot put objects of their own in the place of these.
+DO $do$
+BEGIN
+    EXECUTE format($create$
+CREATE FUNCTION enqueue(
+    type    text,
+    data    json        DEFAULT 'null',
+    delay   interval    DEFAULT NULL,
+    run_at  timestamptz DEFAULT NULL,
+    options json        DEFAULT '{}'
+) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = %1$I, pg_temp AS $body$
+#variable_conflict use_variable
+DECLARE
+    called_at constant timestamptz := clock_timestamp();
+    called_ms constant bigint := floor(extract(epoch FROM called_at) * 1000);
+    random    constant bytea := uuid_send(gen_random_uuid());
+    digits    constant text := '0123456789abcdefghjkmnpqrstvwxyz';
+    rules     inbox_rules;
+    bytes     constant bigint := coalesce(octet_length(data::text), 0);
+    delay_ms  constant bigint := floor(extract(epoch FROM delay) * 1000);
+    run_ms    bigint;
+    new_id    text;
+BEGIN
+    SELECT * INTO rules FROM inbox_rules;
+    IF type IS NULL OR type !~ '^[A-Za-z0-9_.-]{1,64}$' OR type IN ('.', '..') THEN
+        RAISE EXCEPTION 'type: must be 1 to 64 of A-Z a-z 0-9 _ . -, and not "." or ".."'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF NOT rules.create_unknown_types AND NOT EXISTS (
+        SELECT FROM items i WHERE i.kind = 'type' AND i.name = type AND i.version > 0
+    ) THEN
+        RAISE EXCEPTION 'type: there is no job type %%', type USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF data IS NULL THEN
+        RAISE EXCEPTION 'data: must not be NULL; the JSON value null is ''null'''
+            USING ERRCODE = 'null_value_not_allowed';
+    END IF;
+    IF bytes > rules.max_data_bytes THEN
+        RAISE EXCEPTION 'data: is larger than %% bytes', rules.max_data_bytes
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF delay IS NOT NULL AND run_at IS NOT NULL THEN
+        RAISE EXCEPTION 'delay: must not be given with run_at'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF delay_ms < 0 THEN
+        RAISE EXCEPTION 'delay: must not be negative' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF run_at IS NOT NULL THEN
+        IF run_at < '1970-01-01Z' OR run_at >= '10000-01-01Z' THEN
+            RAISE EXCEPTION 'run_at: must be from 1970 to 9999'
+                USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+        run_ms := floor(extract(epoch FROM run_at) * 1000);
+    END IF;
+    IF json_typeof(options) IS DISTINCT FROM 'object' THEN
+        RAISE EXCEPTION 'options: must be a JSON object' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    -- A ULID in lower case: ten digits of the time, sixteen at random.
+    SELECT string_agg(
+        substr(digits, 1 + CASE
+            WHEN n < 10 THEN ((called_ms >> (5 * (9 - n))) & 31)::int
+            ELSE get_byte(random, n - 10) & 31
+        END, 1), '' ORDER BY n
+    ) INTO new_id FROM generate_series(0, 25) n;
+    INSERT INTO inbox (id, type, data, data_bytes, options, delay_ms, run_at, called_at, caller)
+        VALUES (new_id, type, data, bytes, options, delay_ms, run_ms, called_at, session_user);
+    RETURN new_id;
+END
+$body$ $create$, current_schema());
+END
+$do$;
+REVOKE ALL ON FUNCTION enqueue FROM PUBLIC;
