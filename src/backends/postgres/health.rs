@@ -51,9 +51,18 @@ impl PostgresHealth {
         for row in self.readers.query(SETTINGS, &[]).await? {
             checks.extend(checks_of(&row)?);
         }
-        for row in self.readers.query(OLDEST_AGE, &[]).await? {
-            checks.extend(column::<Option<i64>>(&row, 0)?.and_then(inbox_check));
-        }
+        checks.extend(match self.readers.query(OLDEST_AGE, &[]).await {
+            Ok(rows) => {
+                let age = rows.first().map(|row| column::<Option<i64>>(row, 0)).transpose()?;
+                age.flatten().and_then(inbox_check)
+            }
+            Err(error) => Some(Check::new(
+                CheckLevel::Warning,
+                "inbox",
+                format!("it cannot be read: {}", ErrorChain(&error)),
+                "end the transactions that are open for long",
+            )),
+        });
         Ok(checks)
     }
 }

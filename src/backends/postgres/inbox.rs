@@ -11,7 +11,7 @@ use super::{PostgresStore, connect::Readers, row::column};
 use crate::unreadable::log_damage;
 use tidegate_core::{
     job::JobId,
-    port::{Inbox, InboxRequest, InboxRules, StoreError},
+    port::{Inbox, InboxPage, InboxRequest, InboxRules, StoreError},
     time::Timestamp,
 };
 
@@ -24,19 +24,22 @@ macro_rules! request_columns {
     };
 }
 
-/// A page of requests, which ends before its data would be over a size, but not before the first.
+/// A page of requests, which ends before they would be larger than 8 MiB, but not before the first.
 const REQUESTS: &str = concat!(
     "SELECT ",
     request_columns!(),
-    " FROM (SELECT i.*, sum(data_bytes) OVER (ORDER BY id) - data_bytes AS before \
-     FROM inbox i WHERE id > $1 ORDER BY id LIMIT $2) i WHERE before < 8388608 ORDER BY id"
+    ", n FROM (SELECT i.*, sum(bytes) OVER (ORDER BY n) - bytes AS before \
+     FROM inbox i WHERE n > $1 AND n <= $2 ORDER BY n LIMIT $3) i WHERE before < 8388608 ORDER BY n"
 );
+/// Not by the rows: those that were taken may still be in the index, and be many.
+const NEWEST: &str =
+    "SELECT coalesce(pg_sequence_last_value(pg_get_serial_sequence('inbox', 'n')::regclass), 0)";
 const REQUEST: &str = concat!("SELECT ", request_columns!(), " FROM inbox WHERE id = $1");
 const SET_RULES: &str = "UPDATE inbox_rules SET max_data_bytes = $1, create_unknown_types = $2 \
      WHERE max_data_bytes <> $1 OR create_unknown_types <> $2";
 /// How long the oldest request has waited, in seconds.
 pub(super) const OLDEST_AGE: &str = "SELECT floor(extract(epoch FROM clock_timestamp() - \
-     (SELECT called_at FROM inbox WHERE id > '' ORDER BY id LIMIT 1)))::bigint";
+     (SELECT called_at FROM inbox WHERE n > 0 ORDER BY n LIMIT 1)))::bigint";
 
 /// Every statement that reads requests.
 #[cfg(test)]
@@ -80,15 +83,20 @@ impl Inbox for PostgresInbox {
         Ok(())
     }
 
-    async fn requests(
-        &self,
-        after: Option<&JobId>,
-        limit: u32,
-    ) -> Result<Vec<InboxRequest>, StoreError> {
-        let after = after.map_or("", JobId::as_str);
-        let rows = self.readers.query(REQUESTS, &[&after, &i64::from(limit)]).await?;
+    async fn requests(&self, after: u64, until: u64, limit: u32) -> Result<InboxPage, StoreError> {
+        let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let bounds = (number(after), number(until), i64::from(limit));
+        let rows = self.readers.query(REQUESTS, &[&bounds.0, &bounds.1, &bounds.2]).await?;
+        let last = rows.last().map(|row| column::<i64>(row, 7)).transpose()?;
         // `enqueue` makes none that cannot be read. A row of another hand must not stop the others.
-        Ok(rows.iter().filter_map(|row| request(row).inspect_err(log_damage).ok()).collect())
+        let requests = rows.iter().filter_map(|row| request(row).inspect_err(log_damage).ok());
+        Ok(InboxPage { requests: requests.collect(), last: last.map(i64::unsigned_abs) })
+    }
+
+    async fn newest(&self) -> Result<u64, StoreError> {
+        let rows = self.readers.query(NEWEST, &[]).await?;
+        let newest = rows.first().map(|row| column::<i64>(row, 0)).transpose()?;
+        Ok(newest.unwrap_or_default().unsigned_abs())
     }
 
     async fn request(&self, id: &JobId) -> Result<Option<InboxRequest>, StoreError> {

@@ -17,7 +17,7 @@ use crate::{job::JobId, time::Timestamp};
 /// A request in the inbox. Its values are as the application gave them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InboxRequest {
-    /// The id that its job will have. Ids ascend with the time of the request, as far as clocks do.
+    /// The id that its job will have.
     pub id: JobId,
     /// The name of the job type.
     pub job_type: String,
@@ -31,6 +31,15 @@ pub struct InboxRequest {
     pub delay: Option<Duration>,
     /// The name of the caller in the database.
     pub caller: String,
+}
+
+/// Some requests. Each has a number: those of one transaction ascend in the order of its calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InboxPage {
+    /// The requests in the order of their numbers, without those that cannot be read.
+    pub requests: Vec<InboxRequest>,
+    /// The number of the last one, also if it cannot be read. None if there are no more.
+    pub last: Option<u64>,
 }
 
 /// What an inbox checks before it accepts a request.
@@ -48,13 +57,12 @@ pub trait Inbox: Send + Sync {
     /// Sets what the inbox checks from now on.
     async fn set_rules(&self, rules: InboxRules) -> Result<(), StoreError>;
 
-    /// The first requests by id, at most `limit`: those after `after`, or of all. Fewer if they are
-    /// large; none only if there are none.
-    async fn requests(
-        &self,
-        after: Option<&JobId>,
-        limit: u32,
-    ) -> Result<Vec<InboxRequest>, StoreError>;
+    /// The first requests by number, at most `limit`, with numbers after `after` and up to `until`.
+    /// Fewer if they are large.
+    async fn requests(&self, after: u64, until: u64, limit: u32) -> Result<InboxPage, StoreError>;
+
+    /// The greatest number that a request has had. It is found at once, however many there were.
+    async fn newest(&self) -> Result<u64, StoreError>;
 
     /// The request with this id, if it is in the inbox.
     async fn request(&self, id: &JobId) -> Result<Option<InboxRequest>, StoreError>;

@@ -12,7 +12,7 @@ use crate::{
 use tidegate_core::{
     error_code::ErrorCode,
     event::Event,
-    job::{JobId, spec::Unique},
+    job::JobId,
     port::{Committed, Txn, Write},
 };
 
@@ -31,44 +31,30 @@ impl Engine {
     /// Adds the jobs of requests that are in the inbox under the same ids, and removes the requests.
     /// Returns one answer per job, in order. A request that another server has taken is answered with
     /// [`Error::Stale`]; after another error it stays in the inbox.
-    ///
-    /// A request whose job another one answers, because they share a unique key, is removed after
-    /// that. A repeat after a crash between the two finds the same answer.
-    ///
-    /// # Errors
-    ///
-    /// The store's, for the removal of those requests.
     pub async fn enqueue_requests(
         &self,
         jobs: Vec<(JobId, NewJob)>,
-    ) -> Result<Vec<Result<Enqueued, Error>>, Error> {
+    ) -> Vec<Result<Enqueued, Error>> {
         let (ids, jobs): (Vec<JobId>, Vec<NewJob>) =
             jobs.into_iter().map(|(id, job)| (id.clone(), NewJob { id: Some(id), ..job })).unzip();
-        // A job with writes of its own cannot change one that waits.
-        let merging: Vec<bool> = jobs
+        let with = ids
             .iter()
-            .map(|job| job.options.unique.as_ref().is_some_and(Unique::merges))
-            .collect();
-        let take = |id: &JobId| vec![Write::TakeRequest(id.clone())];
-        let with = ids.iter().zip(&merging).map(|(id, merges)| EnqueueWrites {
-            require: if *merges { Vec::new() } else { take(id) },
-            ..EnqueueWrites::default()
-        });
+            .map(|id| EnqueueWrites { request: Some(id.clone()), ..EnqueueWrites::default() });
         let answers = self.enqueue_with(jobs, with.collect()).await;
+        // A job that stays as it is answers without a write.
         let left: Vec<Txn> = ids
-            .iter()
-            .zip(&merging)
+            .into_iter()
             .zip(&answers)
-            .filter(|((_, merges), answer)| {
-                answer.as_ref().is_ok_and(|enqueued| **merges || !enqueued.new)
-            })
-            .map(|((id, _), _)| take(id))
+            .filter(|(_, answer)| answer.as_ref().is_ok_and(|enqueued| !enqueued.new))
+            .map(|(id, _)| vec![Write::TakeRequest(id)])
             .collect();
-        if !left.is_empty() {
-            // Another server may have removed some.
-            self.ports.store.commit(left).await?;
+        if !left.is_empty()
+            && let Err(error) = self.ports.store.commit(left).await
+        {
+            // The next read finds the same answer, or another job.
+            tracing::warn!(%error, "answered requests are still in the inbox");
         }
-        Ok(answers)
+        answers
     }
 
     /// Removes requests from the inbox, each with a dead letter. Those that another server has taken

@@ -26,7 +26,7 @@ use state::Records;
 use tidegate_core::{
     job::{Job, JobId, QueueName, Spec, TypeName},
     port::{
-        Inbox, InboxRequest, InboxRules,
+        Inbox, InboxPage, InboxRequest, InboxRules,
         job_store::{
             Atomicity, Committed, Depth, Depths, DuePage, DueQuery, DueScan, Item, ItemKind,
             JobStore, Key, ListPage, ListQuery, MAX_UNREADABLE, OrderedScan, OverduePage,
@@ -52,9 +52,16 @@ impl MemoryStore {
         Self::default()
     }
 
-    /// Puts a request into the inbox, as a transaction of an application would.
-    pub fn add_request(&self, request: InboxRequest) {
-        self.records.lock().inbox.insert(request.id.clone(), request);
+    /// The number of the next request of the inbox, as a transaction of an application draws it.
+    pub fn draw_request_number(&self) -> u64 {
+        let mut records = self.records.lock();
+        records.inbox_newest += 1;
+        records.inbox_newest
+    }
+
+    /// Puts a request into the inbox, as the commit of such a transaction does.
+    pub fn add_request(&self, number: u64, request: InboxRequest) {
+        self.records.lock().inbox.insert(number, request);
     }
 
     /// Makes a job unreadable, as damage of its record would, for tests. A second call restores it.
@@ -73,19 +80,21 @@ impl Inbox for MemoryStore {
         Ok(())
     }
 
-    async fn requests(
-        &self,
-        after: Option<&JobId>,
-        limit: u32,
-    ) -> Result<Vec<InboxRequest>, StoreError> {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+    async fn requests(&self, after: u64, until: u64, limit: u32) -> Result<InboxPage, StoreError> {
         let records = self.records.lock();
-        let after = records.inbox.range::<JobId, _>((from, Bound::Unbounded));
-        Ok(after.take(limit as usize).map(|(_, request)| request.clone()).collect())
+        let within =
+            records.inbox.iter().filter(|(number, _)| (after + 1..=until).contains(number));
+        let (numbers, requests): (Vec<u64>, Vec<InboxRequest>) =
+            within.take(limit as usize).map(|(number, request)| (*number, request.clone())).unzip();
+        Ok(InboxPage { requests, last: numbers.last().copied() })
+    }
+
+    async fn newest(&self) -> Result<u64, StoreError> {
+        Ok(self.records.lock().inbox_newest)
     }
 
     async fn request(&self, id: &JobId) -> Result<Option<InboxRequest>, StoreError> {
-        Ok(self.records.lock().inbox.get(id).cloned())
+        Ok(self.records.lock().inbox.values().find(|request| request.id == *id).cloned())
     }
 }
 

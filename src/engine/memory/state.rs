@@ -35,7 +35,9 @@ pub(super) struct Records {
     pub items: BTreeMap<(ItemKind, String), Item>,
     pub items_version: u64,
     pub kept: BTreeMap<(RecordKind, String), Record>,
-    pub inbox: BTreeMap<JobId, InboxRequest>,
+    /// The requests of the inbox by number, and the number of the last one.
+    pub inbox: BTreeMap<u64, InboxRequest>,
+    pub inbox_newest: u64,
 }
 
 /// A copy of `job` for readers: without a body that is stored separately.
@@ -121,7 +123,8 @@ impl Records {
                 })
             }
             Write::TakeRequest(id) => {
-                (!self.inbox.contains_key(id)).then_some(CurrentRecord::Nothing)
+                let is_there = self.inbox.values().any(|request| request.id == *id);
+                (!is_there).then_some(CurrentRecord::Nothing)
             }
             Write::AddBatch(..)
             | Write::RemoveBatch(..)
@@ -177,7 +180,7 @@ impl Records {
                 self.kept.insert((record.kind, record.name.clone()), record);
             }
             Write::TakeRequest(id) => {
-                self.inbox.remove(&id);
+                self.inbox.retain(|_, request| request.id != id);
             }
             Write::RemoveRecord { kind, name, until } => {
                 let key = (kind, name);

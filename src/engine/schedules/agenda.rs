@@ -85,7 +85,7 @@ impl Planned {
         ];
         let (kind, name) = (ItemKind::ScheduleState, name.to_string());
         let then = vec![Write::SetItem { kind, name, was, version, bytes }];
-        Ok(EnqueueWrites { require, then, revision, replayed: None })
+        Ok(EnqueueWrites { require, then, revision, ..EnqueueWrites::default() })
     }
 }
 

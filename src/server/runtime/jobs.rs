@@ -1,9 +1,10 @@
 //! Jobs as methods of the server: each calls the engine and notifies the job's queue.
 
-use std::{collections::BTreeMap, convert::Infallible, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use super::{Server, lease::outcome_unknown};
 use tidegate_core::{
+    error_code::ErrorCode,
     job::{Job, JobId, JobSort, Payload, QueueName, TraceContext, TypeName},
     port::{
         job_filter::TimeRange,
@@ -40,23 +41,17 @@ impl Server {
     /// A job may be rejected: 400 for a bad value, 404 for an unknown type, 409 for a conflict,
     /// 413 for too much data.
     pub async fn enqueue_many(&self, jobs: Vec<NewJob>) -> Vec<Result<Enqueued, Error>> {
-        let enqueue = async |jobs| Ok::<_, Infallible>(self.inner.engine.enqueue(jobs).await);
-        let Ok(answers) = self.observed(jobs, enqueue).await;
-        answers
+        self.observed(jobs, async |jobs| self.inner.engine.enqueue(jobs).await).await
     }
 
     /// Adds the jobs of requests of the inbox; see [`Engine::enqueue_requests`].
-    ///
-    /// # Errors
-    ///
-    /// The store's.
     ///
     /// [`Engine::enqueue_requests`]: tidegate_engine::Engine::enqueue_requests
     #[cfg(any(test, feature = "embedded"))]
     pub(super) async fn enqueue_requests(
         &self,
         requests: Vec<(JobId, NewJob)>,
-    ) -> Result<Vec<Result<Enqueued, Error>>, Error> {
+    ) -> Vec<Result<Enqueued, Error>> {
         let (ids, jobs): (Vec<JobId>, Vec<NewJob>) = requests.into_iter().unzip();
         self.observed(jobs, async |jobs| {
             let requests = ids.into_iter().zip(jobs).collect();
@@ -66,11 +61,11 @@ impl Server {
     }
 
     /// Accepts jobs by `enqueue`, with their traces, counts and notices.
-    async fn observed<E>(
+    async fn observed(
         &self,
         mut jobs: Vec<NewJob>,
-        enqueue: impl AsyncFnOnce(Vec<NewJob>) -> Result<Vec<Result<Enqueued, Error>>, E>,
-    ) -> Result<Vec<Result<Enqueued, Error>>, E> {
+        enqueue: impl AsyncFnOnce(Vec<NewJob>) -> Vec<Result<Enqueued, Error>>,
+    ) -> Vec<Result<Enqueued, Error>> {
         let traced = self.inner.traces.as_ref().map(|traces| {
             let entropy = &*self.inner.engine.ports().entropy;
             let begun: Vec<_> = jobs
@@ -79,7 +74,7 @@ impl Server {
                 .collect();
             (traces, begun, self.now())
         });
-        let answers = enqueue(jobs).await?;
+        let answers = enqueue(jobs).await;
         if let Some((traces, begun, from)) = traced {
             let to = self.now();
             begun
@@ -89,7 +84,7 @@ impl Server {
         }
         self.inner.count_enqueued(answers.iter().flatten());
         self.inner.on_accepted(answers.iter().flatten());
-        Ok(answers)
+        answers
     }
 
     /// A job; if `job_type` is given, only of that type. One that waits in the inbox is added first.
@@ -99,13 +94,21 @@ impl Server {
     /// 404 `job_not_found`.
     pub async fn job(&self, id: &JobId, job_type: Option<&TypeName>) -> Result<Job, Error> {
         let found = self.inner.engine.job(id, job_type).await;
-        #[cfg(any(test, feature = "embedded"))]
-        if let Err(Error::NotFound { .. }) = found
-            && self.inner.take_from_inbox(id).await?
-        {
+        if self.is_added_now(id, is_missing(&found)).await? {
             return self.inner.engine.job(id, job_type).await;
         }
         found
+    }
+
+    /// Adds a job that is missing, if it waits in the inbox. Returns whether it did.
+    async fn is_added_now(&self, id: &JobId, is_missing: bool) -> Result<bool, Error> {
+        #[cfg(any(test, feature = "embedded"))]
+        if is_missing {
+            return Box::pin(self.inner.take_from_inbox(id)).await;
+        }
+        #[cfg(not(any(test, feature = "embedded")))]
+        let _ = (id, is_missing);
+        Ok(false)
     }
 
     /// The jobs with their bodies and results loaded.
@@ -160,7 +163,12 @@ impl Server {
         patch: JobPatch,
         if_match: Option<u64>,
     ) -> Result<Job, Error> {
-        let (before, job) = self.inner.engine.patch(id, job_type, patch, if_match).await?;
+        let engine = &self.inner.engine;
+        let mut patched = engine.patch(id, job_type, patch.clone(), if_match).await;
+        if self.is_added_now(id, is_missing(&patched)).await? {
+            patched = engine.patch(id, job_type, patch, if_match).await;
+        }
+        let (before, job) = patched?;
         self.inner.on_superseded(&job, before.life.version);
         Ok(job)
     }
@@ -176,7 +184,12 @@ impl Server {
         job_type: Option<&TypeName>,
         force: bool,
     ) -> Result<Cancelled, Error> {
-        let (before, cancelled) = self.inner.engine.cancel(id, job_type, force).await?;
+        let engine = &self.inner.engine;
+        let mut cancelled = engine.cancel(id, job_type, force).await;
+        if self.is_added_now(id, is_missing(&cancelled)).await? {
+            cancelled = engine.cancel(id, job_type, force).await;
+        }
+        let (before, cancelled) = cancelled?;
         if cancelled.ended {
             self.inner.on_superseded(&cancelled.job, before.life.version);
         }
@@ -331,7 +344,7 @@ impl Server {
             let ended = notify.notified();
             tokio::pin!(ended);
             ended.as_mut().enable();
-            let job = engine.job(id, job_type).await?;
+            let job = self.job(id, job_type).await?;
             if job.life.ended().is_some() {
                 let value = engine.take_result_if(&job, fits).await?;
                 return Ok(JobResult { job, value });
@@ -362,6 +375,11 @@ impl Server {
         let workers = self.inner.worker_status(&job.spec.queue).await?;
         self.inner.engine.explain(&job, &*workers).await
     }
+}
+
+/// Whether the job of a call was not found.
+fn is_missing<T>(answer: &Result<T, Error>) -> bool {
+    matches!(answer, Err(Error::NotFound { code: ErrorCode::JobNotFound, .. }))
 }
 
 #[cfg(test)]

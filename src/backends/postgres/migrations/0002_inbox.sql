@@ -1,10 +1,11 @@
 -- Requests for jobs, which applications make by `enqueue` in their own transactions. A server removes a
 -- request in the transaction that adds its job.
 CREATE TABLE inbox (
-    id         text COLLATE "C" PRIMARY KEY,  -- of the job
+    n          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,  -- in the order of the calls
+    id         text COLLATE "C" NOT NULL UNIQUE,  -- of the job
     type       text        NOT NULL,
     data       json        NOT NULL,
-    data_bytes int         NOT NULL,
+    bytes      int         NOT NULL,  -- of data and options
     options    json        NOT NULL,  -- an object
     delay_ms   bigint,                -- from called_at
     run_at     bigint,
@@ -22,8 +23,8 @@ INSERT INTO inbox_rules VALUES (1048576, false);
 -- `options` has the other fields of POST /v1/jobs. What only a server can check is checked when it adds
 -- the job: what it refuses becomes a dead letter.
 --
--- It runs with the rights of its owner, so a caller needs none on the tables. The path of schemas is
--- fixed, so that a caller cannot put objects of their own in the place of these.
+-- It runs with the rights of its owner, so a caller needs none on the tables. The path of schemas has
+-- those of Postgres alone, so that a caller cannot put objects of their own in the place of these.
 DO $do$
 BEGIN
     EXECUTE format($create$
@@ -33,26 +34,27 @@ CREATE FUNCTION enqueue(
     delay   interval    DEFAULT NULL,
     run_at  timestamptz DEFAULT NULL,
     options json        DEFAULT '{}'
-) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = %1$I, pg_temp AS $body$
+) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 #variable_conflict use_variable
 DECLARE
     called_at constant timestamptz := clock_timestamp();
-    called_ms constant bigint := floor(extract(epoch FROM called_at) * 1000);
+    called_ms constant bigint := round(extract(epoch FROM called_at)::numeric * 1000);
     random    constant bytea := uuid_send(gen_random_uuid());
     digits    constant text := '0123456789abcdefghjkmnpqrstvwxyz';
-    rules     inbox_rules;
-    bytes     constant bigint := coalesce(octet_length(data::text), 0);
-    delay_ms  constant bigint := floor(extract(epoch FROM delay) * 1000);
+    rules     %1$I.inbox_rules;
+    bytes     constant int := octet_length(data::text);
+    more      constant int := octet_length(options::text);
+    delay_ms  constant bigint := round(extract(epoch FROM delay)::numeric * 1000);
     run_ms    bigint;
     new_id    text;
 BEGIN
-    SELECT * INTO rules FROM inbox_rules;
+    SELECT * INTO rules FROM %1$I.inbox_rules;
     IF type IS NULL OR type !~ '^[A-Za-z0-9_.-]{1,64}$' OR type IN ('.', '..') THEN
         RAISE EXCEPTION 'type: must be 1 to 64 of A-Z a-z 0-9 _ . -, and not "." or ".."'
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF NOT rules.create_unknown_types AND NOT EXISTS (
-        SELECT FROM items i WHERE i.kind = 'type' AND i.name = type AND i.version > 0
+        SELECT FROM %1$I.items i WHERE i.kind = 'type' AND i.name = type AND i.version > 0
     ) THEN
         RAISE EXCEPTION 'type: there is no job type %%', type USING ERRCODE = 'invalid_parameter_value';
     END IF;
@@ -76,10 +78,14 @@ BEGIN
             RAISE EXCEPTION 'run_at: must be from 1970 to 9999'
                 USING ERRCODE = 'invalid_parameter_value';
         END IF;
-        run_ms := floor(extract(epoch FROM run_at) * 1000);
+        run_ms := round(extract(epoch FROM run_at)::numeric * 1000);
     END IF;
     IF json_typeof(options) IS DISTINCT FROM 'object' THEN
         RAISE EXCEPTION 'options: must be a JSON object' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF more > 65536 THEN
+        RAISE EXCEPTION 'options: are larger than 65536 bytes'
+            USING ERRCODE = 'invalid_parameter_value';
     END IF;
     -- A ULID in lower case: ten digits of the time, sixteen at random.
     SELECT string_agg(
@@ -88,11 +94,11 @@ BEGIN
             ELSE get_byte(random, n - 10) & 31
         END, 1), '' ORDER BY n
     ) INTO new_id FROM generate_series(0, 25) n;
-    INSERT INTO inbox (id, type, data, data_bytes, options, delay_ms, run_at, called_at, caller)
-        VALUES (new_id, type, data, bytes, options, delay_ms, run_ms, called_at, session_user);
+    INSERT INTO %1$I.inbox (id, type, data, bytes, options, delay_ms, run_at, called_at, caller)
+        VALUES (new_id, type, data, bytes + more, options, delay_ms, run_ms, called_at, session_user);
     RETURN new_id;
 END
 $body$ $create$, current_schema());
 END
 $do$;
-REVOKE ALL ON FUNCTION enqueue FROM PUBLIC;
+REVOKE ALL ON FUNCTION enqueue(text, json, interval, timestamptz, json) FROM PUBLIC;

@@ -15,7 +15,8 @@ use crate::{
 use tidegate_core::{
     job::JobId,
     port::{
-        Clock as _, HealthCheck as _, Inbox as _, InboxRequest, InboxRules, JobStore as _, Write,
+        Clock as _, HealthCheck as _, Inbox as _, InboxPage, InboxRequest, InboxRules,
+        JobStore as _, Write,
         job_store::{Committed, CurrentRecord, ItemKind},
     },
 };
@@ -54,7 +55,11 @@ impl Fixture {
     }
 
     fn requests(&self) -> Vec<InboxRequest> {
-        RUNTIME.block_on(self.store.inbox().requests(None, 1000)).unwrap()
+        self.page(0, u64::MAX, 1000).requests
+    }
+
+    fn page(&self, after: u64, until: u64, limit: u32) -> InboxPage {
+        RUNTIME.block_on(self.store.inbox().requests(after, until, limit)).unwrap()
     }
 
     fn take(&self, id: &JobId) -> Committed {
@@ -152,6 +157,7 @@ fn wrong_arguments_are_refused_and_named() {
         ("'mail', run_at => 'infinity'", "run_at: must be from 1970 to 9999"),
         ("'mail', options => '[]'", "options: must be a JSON object"),
         ("'mail', options => NULL", "options: must be a JSON object"),
+        ("'mail', options => json_build_object('a', repeat('x', 65536))", "options: are larger"),
     ] {
         let refused = first(&fixture.application, &fixture.call(arguments)).unwrap_err();
         assert!(refused.starts_with(problem), "{arguments}: {refused}");
@@ -223,15 +229,42 @@ fn a_page_of_requests_is_bounded_by_its_data() {
     for megabytes in [5, 5, 1] {
         fixture.enqueue(&format!("'mail', to_json(repeat('x', {megabytes} << 20))"));
     }
-    let (mut after, mut pages) = (None, Vec::new());
+    let (mut after, mut pages) = (0, Vec::new());
     loop {
-        let page = RUNTIME.block_on(fixture.store.inbox().requests(after.as_ref(), 100)).unwrap();
-        let Some(last) = page.last() else { break };
-        after = Some(last.id.clone());
-        pages.push(page.len());
+        let page = fixture.page(after, u64::MAX, 100);
+        let Some(last) = page.last else { break };
+        after = last;
+        pages.push(page.requests.len());
     }
     assert_eq!(pages, [2, 1]);
-    assert_eq!(RUNTIME.block_on(fixture.store.inbox().requests(None, 1)).unwrap().len(), 1);
+    assert_eq!(fixture.page(0, u64::MAX, 1).requests.len(), 1);
+    assert_eq!(fixture.page(1, 2, 100).last, Some(2));
+    assert_eq!(RUNTIME.block_on(fixture.store.inbox().newest()).unwrap(), 3);
+}
+
+#[test]
+fn requests_of_one_transaction_keep_their_order() {
+    let fixture = Fixture::new();
+    assert_eq!(RUNTIME.block_on(fixture.store.inbox().newest()).unwrap(), 0);
+    let many = fixture.call("'mail', to_json(n)");
+    first(&fixture.application, &format!("{many} FROM generate_series(1, 50) n")).unwrap();
+    let data = fixture.requests().into_iter().map(|request| request.data);
+    let expected = (1..=50).map(|n: u32| n.to_string());
+    assert!(data.eq(expected));
+}
+
+#[test]
+fn a_row_that_cannot_be_read_stops_no_other() {
+    let fixture = Fixture::new();
+    let insert = format!(
+        "INSERT INTO \"{}\".inbox (id, type, data, bytes, options, called_at, caller) \
+         VALUES ('a b', 'mail', '1', 9000000, '{{}}', now(), 'a')",
+        fixture.settings.schema
+    );
+    first(&fixture.application, &insert).unwrap();
+    let next = fixture.enqueue("'mail'");
+    assert_eq!(fixture.page(0, u64::MAX, 100), InboxPage { requests: Vec::new(), last: Some(1) });
+    assert_eq!(fixture.page(1, u64::MAX, 100).requests[0].id, next);
 }
 
 #[test]

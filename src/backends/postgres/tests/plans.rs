@@ -24,7 +24,7 @@ const FILL: &str = "
     INSERT INTO items SELECT 'queue', 'q' || n, 1, '' FROM generate_series(1, {n}) n;
     INSERT INTO records SELECT 'log', 'q' || n, 1, '' FROM generate_series(1, {n}) n;
     INSERT INTO bodies SELECT 'j' || n, 1, '' FROM generate_series(1, {n}) n;
-    INSERT INTO inbox SELECT 'j' || n, 't', '[]', 2, '[]', NULL, NULL, now(), 'c'
+    INSERT INTO inbox OVERRIDING SYSTEM VALUE SELECT n, 'j' || n, 't', '[]', 4, '[]', NULL, NULL, now(), 'c'
         FROM generate_series(1, {n}) n;
     INSERT INTO counts SELECT n % 7, 1, 1, 1 FROM generate_series(1, {n}) n;
     ANALYZE";

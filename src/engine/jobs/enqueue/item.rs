@@ -24,10 +24,14 @@ pub(crate) struct EnqueueWrites {
     pub replayed: Option<Box<Job>>,
     /// The revision that the job starts with, if not the first.
     pub revision: Option<Revision>,
+    /// The request of the inbox that the job answers. It is removed in the transaction that adds the
+    /// job, or changes the one that holds its unique key. If it is gone, the enqueue is refused with
+    /// [`Error::Stale`](crate::Error::Stale).
+    pub request: Option<JobId>,
 }
 
 impl EnqueueWrites {
-    /// Whether there are none.
+    /// Whether there are none, apart from the removal of a request.
     pub(super) fn is_none(&self) -> bool {
         self.require.is_empty() && self.then.is_empty() && self.replayed.is_none()
     }
@@ -118,6 +122,24 @@ impl EnqueueItem {
     /// By what a job that takes its request recognises a repeat. None if it cannot be repeated.
     pub fn merged_request(&self) -> Option<MergedRequest> {
         merge::request_of(&self.request, &self.job.spec.request_digest)
+    }
+
+    /// The requests of the inbox that it and its followers answer, in their order.
+    pub fn requests(&self) -> impl Iterator<Item = &JobId> {
+        std::iter::once(self).chain(&self.followers).filter_map(|item| item.with.request.as_ref())
+    }
+
+    /// The item or follower that answers the request at `index` of [`Self::requests`], and the others.
+    pub fn without_request(self, index: usize) -> (Self, Option<Self>) {
+        let id = self.requests().nth(index).cloned();
+        let (mut gone, others): (Vec<Self>, Vec<Self>) =
+            self.into_requests().into_iter().partition(|item| item.with.request == id);
+        let mut others = others.into_iter();
+        let rest = others.next().map(|mut lead| {
+            lead.followers = others.collect();
+            lead
+        });
+        (gone.remove(0), rest)
     }
 
     /// Its followers without it, the first of them in its place. None if it has none.

@@ -64,15 +64,18 @@ struct Planned {
 
 impl Planned {
     fn txn(&self) -> Txn {
+        let mut txn: Txn = self.item.requests().cloned().map(Write::TakeRequest).collect();
         match (&self.item.holder, &self.chain) {
             (Some(holder), Some(chain)) => {
                 let (job, was) = (chain.job.clone(), holder.life.revision);
-                vec![Write::SetJob { job, was, all: true }]
+                txn.push(Write::SetJob { job, was, all: true });
             }
             (_, chain) => {
-                self.item.writes(chain.as_ref().map_or(&self.item.job, |chain| &chain.job))
+                let job = chain.as_ref().map_or(&self.item.job, |chain| &chain.job);
+                txn.extend(self.item.writes(job));
             }
         }
+        txn
     }
 
     /// Answers all of its requests with `error`.
@@ -217,6 +220,16 @@ impl Engine {
                     if let Some(chain) = chain {
                         Box::pin(self.forget_unwritten(&item, &chain)).await;
                     }
+                    let requests = item.requests().count();
+                    let Some(step) = step.checked_sub(requests) else {
+                        // Another server has answered the request. The others go on without it.
+                        let (gone, rest) = item.without_request(step);
+                        let answer = Err(Error::Stale { version: 0 });
+                        Box::pin(self.forget_refused(&gone.job.data, &answer)).await;
+                        answers[gone.index] = Some(answer);
+                        again.extend(rest);
+                        continue;
+                    };
                     let conflict = self.on_enqueue_conflict(&mut item, step, current, &found);
                     let answer = Box::pin(conflict).await.transpose();
                     // The followers of a request that is answered go on without it.

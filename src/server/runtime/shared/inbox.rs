@@ -1,16 +1,17 @@
 //! The inbox: applications request jobs in transactions of their own, and a server adds the jobs.
 //!
 //! ```text
-//!   every 40 ms: the requests behind the last one ─▶ jobs, or dead letters
-//!   every second or more: all requests
+//!   every 40 ms: the requests after the newest one that was read ─▶ jobs, or dead letters
+//!   every second or more: those before it, too
 //! ```
 //!
-//! A transaction that commits late has a request before the last one, so all requests are read from time
-//! to time. Reads from a position stay fast while an old transaction keeps removed rows in the index.
+//! A transaction that commits late leaves requests before the newest one. Their read may be slow while
+//! an old transaction keeps removed rows in the index. The other read stays fast.
 //!
-//! One server reads the inbox. If another one reads it too, each request is taken by one of them.
+//! One server owns the inbox. The others read it seldom: the owner may be of a release that does not
+//! know it. Each request is taken by one of those that read it.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -23,8 +24,8 @@ use crate::{
 use tidegate_api::NewJobBody;
 use tidegate_core::{
     event::Event,
-    job::{Encoding, JobId, Payload, Spec},
-    port::{Inbox, InboxRequest, InboxRules, StoreError},
+    job::{Encoding, JobId, Payload, Spec, spec::Unique},
+    port::{Clock, Inbox, InboxPage, InboxRequest, InboxRules, StoreError},
     time::{Seconds, Timestamp},
 };
 use tidegate_engine::{
@@ -35,18 +36,25 @@ use tidegate_engine::{
 
 /// The name under which a server owns the inbox.
 pub(super) const INBOX: &str = "tidegate.inbox";
-/// How often the owner looks for new requests.
-const LOOK_INTERVAL: Duration = Duration::from_millis(40);
-/// The least time between two reads of all requests.
-const WHOLE_INTERVAL: Duration = Duration::from_secs(1);
-/// How much longer than a read of all requests the time until the next one is.
-const WHOLE_INTERVAL_FACTOR: u32 = 20;
-/// How often another server looks whether it has become the owner; and the wait after an error.
+/// The interval at which the owner polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(40);
+/// The interval at which another server finds out whether it owns the inbox; and the wait after an
+/// error.
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
+/// After how many such intervals another server reads the inbox.
+const TURNS_OF_OTHERS: u32 = 10;
+/// The least and the most reads of new requests until the earlier ones are read: a second and half a
+/// minute if there are none.
+const TURNS_UNTIL_LATE: (u32, u32) = (25, 750);
+/// The part of the time that reads of earlier requests may take: one of this.
+const LATE_SHARE: u32 = 20;
 /// Most requests that are read at once.
 const PAGE: u32 = 500;
+/// The length of the ids that an inbox makes.
+const ID_LENGTH: usize = 26;
 /// The type and the source of the event in the dead letter of a request.
-const EVENT: (&str, &str) = ("tidegate.enqueue.refused", "tidegate.inbox");
+const EVENT_TYPE: &str = "tidegate.enqueue.refused";
+const EVENT_SOURCE: &str = "tidegate.inbox";
 
 /// Lets the inbox check what this server would refuse.
 pub(super) async fn set_rules(inner: &Inner, inbox: &dyn Inbox) -> Result<(), StoreError> {
@@ -59,46 +67,90 @@ pub(super) async fn set_rules(inner: &Inner, inbox: &dyn Inbox) -> Result<(), St
         .await
 }
 
-/// Where the reader of the inbox is.
+/// Where a reader of the inbox is.
 #[derive(Default)]
 struct Reader {
-    /// The last request of the page before; none at the start of a read of all requests.
-    after: Option<JobId>,
-    /// When the read of all requests began, as long as it goes on.
-    whole_since: Option<Timestamp>,
-    /// When all requests are read next.
-    whole_at: Timestamp,
+    /// The number of the newest request that was read.
+    newest: u64,
+    /// The read of earlier ones, while it goes on.
+    late: Option<LateRead>,
+    /// How many reads of new requests follow until the next read of earlier ones.
+    turns_until_late: u32,
+}
+
+/// A read of the requests before the newest one.
+#[derive(Default)]
+struct LateRead {
+    /// The number of the last request that was read.
+    after: u64,
+    took: Duration,
 }
 
 impl Reader {
-    /// Decides whether the page that follows is the first of all requests.
-    fn begin(&mut self, now: Timestamp) {
-        if now >= self.whole_at && self.whole_since.is_none() {
-            self.after = None;
-            self.whole_since = Some(now);
+    /// Reads new requests, and earlier ones if it is their turn. The flag is whether there were any.
+    async fn read(
+        &mut self,
+        inbox: &dyn Inbox,
+        clock: &dyn Clock,
+    ) -> Result<(Vec<InboxRequest>, bool), StoreError> {
+        let new = match inbox.requests(self.newest, u64::MAX, PAGE).await {
+            Err(error) if self.newest == 0 => {
+                // There are too many removed rows to pass. Requests from now on are found.
+                self.newest = inbox.newest().await?;
+                return Err(error);
+            }
+            page => page?,
+        };
+        let mut requests = new.requests;
+        let had_new = new.last.is_some();
+        if self.turns_until_late > 0 {
+            self.turns_until_late -= 1;
+        } else if self.late.is_none() {
+            self.late = Some(LateRead::default());
         }
-    }
-
-    /// Notes that a page was empty.
-    fn end(&mut self, now: Timestamp) {
-        if let Some(since) = self.whole_since.take() {
-            let took = now.since(since);
-            self.whole_at = now + WHOLE_INTERVAL.max(took * WHOLE_INTERVAL_FACTOR);
+        let mut had_late = false;
+        if let Some(LateRead { after, took }) = self.late.take() {
+            let began = clock.machine_now();
+            let page = inbox.requests(after, self.newest, PAGE).await;
+            let took = took + clock.machine_now().since(began);
+            let page = page.unwrap_or_else(|error| {
+                tracing::warn!(error = %error.chain(), "requests of late transactions wait");
+                InboxPage::default()
+            });
+            had_late = page.last.is_some();
+            if let Some(after) = page.last {
+                self.late = Some(LateRead { after, took });
+            } else {
+                let turns = took.as_millis() / POLL_INTERVAL.as_millis() * u128::from(LATE_SHARE);
+                let (least, most) = TURNS_UNTIL_LATE;
+                self.turns_until_late = u32::try_from(turns).unwrap_or(most).clamp(least, most);
+            }
+            requests.extend(page.requests);
         }
+        self.newest = self.newest.max(new.last.unwrap_or_default());
+        Ok((requests, had_new || had_late))
     }
 }
 
-/// Adds the jobs of the inbox while this server owns it.
+/// Adds the jobs of the inbox.
 pub(super) async fn read_inbox(server: WeakServer) -> Option<()> {
-    let mut reader = Reader::default();
+    let (mut reader, mut turns, mut had_some) = (Reader::default(), 0_u32, false);
     loop {
         let (inner, shared) = upgrade(&server)?;
         let clock = Arc::clone(&inner.engine.ports().clock);
         let inbox = shared.inbox.as_deref()?;
-        let pause = if inner.owns(INBOX) {
-            match inner.read_page(inbox, &mut reader).await {
+        let is_owner = inner.owns(INBOX);
+        turns = turns.wrapping_add(1);
+        let pause = if is_owner || had_some || turns.is_multiple_of(TURNS_OF_OTHERS) {
+            let read = match reader.read(inbox, &*clock).await {
+                Ok((requests, had)) => inner.accept_requests(requests).await.map(|()| had),
+                Err(error) => Err(error.into()),
+            };
+            had_some = read.as_ref().is_ok_and(|had| *had);
+            match read {
                 Ok(true) => Duration::ZERO,
-                Ok(false) => LOOK_INTERVAL,
+                Ok(false) if is_owner => POLL_INTERVAL,
+                Ok(false) => IDLE_INTERVAL,
                 Err(error) => {
                     tracing::warn!(%error, "requests of the inbox wait");
                     IDLE_INTERVAL
@@ -110,41 +162,34 @@ pub(super) async fn read_inbox(server: WeakServer) -> Option<()> {
         };
         drop(inner);
         if !pause.is_zero() {
-            clock.sleep_until(clock.now() + pause).await;
+            clock.sleep(pause).await;
         }
     }
 }
 
 impl Inner {
-    /// Adds the jobs of the next page. Returns whether there was one.
-    async fn read_page(
-        self: &Arc<Self>,
-        inbox: &dyn Inbox,
-        reader: &mut Reader,
-    ) -> Result<bool, Error> {
-        let clock = &self.engine.ports().clock;
-        reader.begin(clock.now());
-        let page = inbox.requests(reader.after.as_ref(), PAGE).await?;
-        let Some(last) = page.last() else {
-            reader.end(clock.now());
-            return Ok(false);
-        };
-        reader.after = Some(last.id.clone());
-        self.accept_requests(page).await?;
-        Ok(true)
-    }
-
-    /// Adds the job of this id if the inbox has its request. Returns whether there was one.
+    /// Adds the job of this id if the inbox has its request. Returns whether it had. A request that
+    /// may change a waiting job is left to the reader, which keeps their order.
     pub(in crate::runtime) async fn take_from_inbox(
         self: &Arc<Self>,
         id: &JobId,
     ) -> Result<bool, Error> {
         let inbox = self.shared.as_ref().and_then(|shared| shared.inbox.as_deref());
-        let Some(inbox) = inbox else { return Ok(false) };
+        let Some(inbox) = inbox.filter(|_| id.as_str().len() == ID_LENGTH) else {
+            return Ok(false);
+        };
         let request = inbox.request(id).await?;
-        let was_there = request.is_some();
-        self.accept_requests(request.into_iter().collect()).await?;
-        Ok(was_there)
+        let merges = |request: &InboxRequest| {
+            let job = read(request);
+            job.is_ok_and(|job| job.options.unique.as_ref().is_some_and(Unique::merges))
+        };
+        match request {
+            Some(request) if !merges(&request) => {
+                self.accept_requests(vec![request]).await?;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
     }
 
     /// Adds the jobs of `requests`, or dead letters for those that are refused. What fails for
@@ -153,34 +198,48 @@ impl Inner {
         self: &Arc<Self>,
         requests: Vec<InboxRequest>,
     ) -> Result<(), Error> {
+        if requests.is_empty() {
+            return Ok(());
+        }
         let (mut jobs, mut kept, mut refused) = (Vec::new(), Vec::new(), Vec::new());
         for request in requests {
             match read(&request) {
                 Ok(job) => {
-                    jobs.push((request.id.clone(), job));
-                    kept.push(request);
+                    jobs.push((request.id.clone(), job.clone()));
+                    kept.push((request, job));
                 }
-                Err(reason) => refused.push(refusal(request, reason)),
+                Err(reason) => refused.push((request, reason)),
             }
         }
         let server = Server { inner: Arc::clone(self) };
         let mut failed = None;
-        for (request, answer) in kept.into_iter().zip(server.enqueue_requests(jobs).await?) {
+        for ((request, job), answer) in
+            kept.into_iter().zip(Box::pin(server.enqueue_requests(jobs)).await)
+        {
+            let is_refused = answer.as_ref().is_err_and(is_final);
+            // A call has bounds that the jobs of others may have used up.
+            let answer = if is_refused {
+                let again =
+                    Box::pin(server.enqueue_requests(vec![(request.id.clone(), job)])).await;
+                again.into_iter().next().unwrap_or(answer)
+            } else {
+                answer
+            };
             match answer {
-                Err(error) if is_final(&error) => {
-                    refused.push(refusal(request, error.to_string()));
-                }
+                Err(error) if is_final(&error) => refused.push((request, error.to_string())),
                 // Another server has taken it.
                 Err(Error::Stale { .. }) | Ok(_) => {}
                 Err(error) => failed = Some(error),
             }
         }
-        metrics::inbox_refused(self.engine.refuse_requests(refused).await?);
+        let most = self.engine.rules().events.max_bytes;
+        let refused = refused.into_iter().map(|(request, why)| refusal(request, why, most));
+        metrics::inbox_refused(self.engine.refuse_requests(refused.collect()).await?);
         failed.map_or(Ok(()), Err)
     }
 }
 
-/// The job that `request` asks for.
+/// The job of `request`.
 fn read(request: &InboxRequest) -> Result<NewJob, String> {
     let (data, options) = (text(&request.data)?, text(&request.options)?);
     let type_name = request.job_type.parse().map_err(|error| format!("type: {error}"))?;
@@ -209,7 +268,7 @@ fn read(request: &InboxRequest) -> Result<NewJob, String> {
         ("delay_seconds", delay_seconds.is_some()),
     ] {
         if is_given {
-            return Err(format!("options.{field}: is not for `enqueue`, which has it otherwise"));
+            return Err(format!("options.{field}: must not be given"));
         }
     }
     if options.critical {
@@ -222,7 +281,7 @@ fn read(request: &InboxRequest) -> Result<NewJob, String> {
         format!("sql:{}", &caller[..caller.floor_char_boundary(Spec::MAX_CALLER_BYTES - 4)]);
     Ok(NewJob {
         run_at: request.run_at,
-        delay_seconds: request.delay.map(|left| Seconds::from_millis(left.as_millis() as u64)),
+        delay_seconds: request.delay.map(seconds),
         expires_at,
         correlation_key,
         options,
@@ -241,39 +300,47 @@ struct Shown<'a> {
     #[serde(rename = "type")]
     job_type: &'a str,
     data: Option<Box<RawValue>>,
+    /// How many bytes of data were left out, because they are more than an event may have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_out_bytes: Option<usize>,
     options: Option<Box<RawValue>>,
     run_at: Option<Timestamp>,
     delay_seconds: Option<Seconds>,
 }
 
-/// The refusal of `request` for `reason`.
-fn refusal(request: InboxRequest, reason: String) -> RefusedRequest {
+/// The refusal of `request` for `reason`. Its dead letter has no more than `most` bytes of data.
+fn refusal(request: InboxRequest, reason: String, most: usize) -> RefusedRequest {
     let raw = |json: &[u8]| {
         let text = std::str::from_utf8(json).unwrap_or_default();
         RawValue::from_string(text.to_owned()).ok()
     };
+    let is_large = request.data.len() > most;
     let shown = Shown {
         job_type: &request.job_type,
-        data: raw(&request.data),
+        data: if is_large { None } else { raw(&request.data) },
+        left_out_bytes: is_large.then_some(request.data.len()),
         options: raw(&request.options),
         run_at: request.run_at,
-        delay_seconds: request.delay.map(|left| Seconds::from_millis(left.as_millis() as u64)),
+        delay_seconds: request.delay.map(seconds),
     };
     let data = to_raw_value(&shown).ok().map(|shown| Payload {
         encoding: Encoding::Json,
         bytes: shown.get().as_bytes().to_vec().into(),
     });
-    let (event_type, source) = EVENT;
     let event = Event {
         id: request.id.to_string(),
-        source: source.to_owned(),
-        event_type: event_type.to_owned(),
+        source: EVENT_SOURCE.to_owned(),
+        event_type: EVENT_TYPE.to_owned(),
         subject: Some(request.caller),
         time: None,
         data_content_type: None,
         data_schema: None,
-        extensions: std::collections::BTreeMap::new(),
+        extensions: BTreeMap::new(),
         data,
     };
     RefusedRequest { id: request.id, reason, event }
+}
+
+fn seconds(delay: Duration) -> Seconds {
+    Seconds::from_millis(delay.as_millis() as u64)
 }

@@ -93,6 +93,11 @@ impl Deployment {
 
     /// Starts another server, which all others know then.
     async fn start(&self) -> Server {
+        self.start_with(true).await
+    }
+
+    /// As [`Self::start`]. `has_inbox` says whether the server reads the inbox.
+    async fn start_with(&self, has_inbox: bool) -> Server {
         let mut builder =
             builder_on(&self.clock, Arc::clone(&self.store), Arc::new(InMemory::new()));
         let pushes = Arc::<Pushes>::default();
@@ -103,12 +108,10 @@ impl Deployment {
             receiver: tokio::sync::Mutex::new(self.sender.subscribe()),
             loses: Arc::clone(&self.loses),
         };
-        builder
-            .shared(Arc::new(notices))
-            .inbox(Arc::clone(&self.memory) as _)
-            .start()
-            .await
-            .unwrap()
+        if has_inbox {
+            builder = builder.inbox(Arc::clone(&self.memory) as _);
+        }
+        builder.shared(Arc::new(notices)).start().await.unwrap()
     }
 
     /// Two servers that know each other: the owner of `what`, and the other one.

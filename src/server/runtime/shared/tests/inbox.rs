@@ -7,7 +7,6 @@ use tidegate_core::{
     port::{Inbox as _, InboxRequest},
     time::Timestamp,
 };
-use tidegate_engine::request::Cancelled;
 
 fn requested(id: &str) -> InboxRequest {
     InboxRequest {
@@ -34,9 +33,14 @@ impl Deployment {
         (reader, other)
     }
 
+    /// Commits a transaction that requests this.
+    fn request(&self, request: InboxRequest) {
+        self.memory.add_request(self.memory.draw_request_number(), request);
+    }
+
     async fn waiting(&self) -> Vec<JobId> {
-        let all = self.memory.requests(None, 1000).await.unwrap();
-        all.into_iter().map(|request| request.id).collect()
+        let page = self.memory.requests(0, u64::MAX, 1000).await.unwrap();
+        page.requests.into_iter().map(|request| request.id).collect()
     }
 
     /// Waits until the inbox is empty.
@@ -58,14 +62,14 @@ async fn refusals(server: &Server) -> Vec<(String, String)> {
 async fn a_request_becomes_the_job_that_it_describes() {
     let deployment = Deployment::new();
     let (reader, other) = deployment.reader_and_other().await;
-    deployment.memory.add_request(requested("a"));
+    deployment.request(requested("a"));
     let until = deployment.clock.now() + Duration::from_hours(1);
     let options = format!(r#" {{ "priority": 7, "expires_at": "{until}" }} "#);
     let delayed =
         InboxRequest { delay: Some(Duration::from_secs(30)), ..with_options("b", &options) };
-    deployment.memory.add_request(delayed);
+    deployment.request(delayed);
     let at = Timestamp::from_millis(4_000_000_000_000);
-    deployment.memory.add_request(InboxRequest { run_at: Some(at), ..requested("c") });
+    deployment.request(InboxRequest { run_at: Some(at), ..requested("c") });
     deployment.read().await;
     let job = async |id: &str| other.job(&name(id), None).await.unwrap();
     let (a, b, c) = (job("a").await, job("b").await, job("c").await);
@@ -75,12 +79,25 @@ async fn a_request_becomes_the_job_that_it_describes() {
     let waits = b.life.run_at().unwrap().since(b.spec.created_at);
     assert_eq!(waits, Duration::from_secs(30));
     assert_eq!(c.life.run_at(), Some(at));
-    // A transaction that commits late has an earlier id.
-    deployment.memory.add_request(requested("Z"));
-    deployment
-        .until(Duration::from_millis(1100), async || deployment.waiting().await.is_empty())
-        .await;
-    assert!(reader.engine().job(&name("Z"), None).await.is_ok());
+    assert!(reader.engine().job(&name("a"), None).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_transaction_that_commits_late_is_found_among_others() {
+    let deployment = Deployment::new();
+    let (reader, _other) = deployment.reader_and_other().await;
+    let late = deployment.memory.draw_request_number();
+    deployment.request(requested("first"));
+    deployment.read().await;
+    deployment.memory.add_request(late, requested("late"));
+    // The newest request is never the only one left to read.
+    let mut number = 0;
+    let found = async || {
+        number += 1;
+        deployment.request(requested(&format!("n-{number}")));
+        reader.engine().job(&name("late"), None).await.is_ok()
+    };
+    deployment.until(Duration::from_secs(2), found).await;
 }
 
 #[tokio::test]
@@ -102,7 +119,7 @@ async fn a_request_that_is_refused_becomes_a_dead_letter() {
         InboxRequest { data: large.into(), ..requested("k") },
         requested("l"),
     ] {
-        deployment.memory.add_request(request);
+        deployment.request(request);
     }
     deployment.read().await;
     let refused = refusals(&other).await;
@@ -111,8 +128,8 @@ async fn a_request_that_is_refused_becomes_a_dead_letter() {
         ("b", "type: must be"),
         ("c", "unknown field `prio`"),
         ("d", "duplicate field `data`"),
-        ("e", "options.type: is not for `enqueue`"),
-        ("f", "options.delay_seconds: is not for `enqueue`"),
+        ("e", "options.type: must not be given"),
+        ("f", "options.delay_seconds: must not be given"),
         ("g", "options.critical: needs a token"),
         ("h", "options: must be a JSON object"),
         ("i", "trailing characters"),
@@ -132,7 +149,7 @@ async fn a_request_that_two_servers_read_is_taken_once() {
     let (reader, other) = deployment.reader_and_other().await;
     let page = || vec![requested("a"), with_options("b", r#"{"prio": 1}"#)];
     for request in page() {
-        deployment.memory.add_request(request);
+        deployment.request(request);
     }
     let (one, two) = tokio::join!(
         deployment.within(BY_NOTICE, reader.inner.accept_requests(page())),
@@ -142,7 +159,7 @@ async fn a_request_that_two_servers_read_is_taken_once() {
     two.unwrap();
     assert_eq!(refusals(&reader).await.len(), 1);
     // A server that was frozen since goes on when the job is gone.
-    reader.cancel(&name("a"), None, false).await.map(|Cancelled { .. }| ()).unwrap();
+    reader.cancel(&name("a"), None, false).await.unwrap();
     deployment.clock.advance(Duration::from_hours(24 * 400));
     let gone = async || reader.engine().job(&name("a"), None).await.is_err();
     deployment.until(Duration::from_hours(1), gone).await;
@@ -167,7 +184,7 @@ async fn a_request_with_a_unique_key_may_be_answered_by_a_job() {
         )
     };
     for (id, on_conflict) in [("a", "keep"), ("b", "keep"), ("c", "replace")] {
-        deployment.memory.add_request(unique(id, on_conflict));
+        deployment.request(unique(id, on_conflict));
         deployment.read().await;
     }
     assert_eq!(refusals(&reader).await, []);
@@ -179,11 +196,73 @@ async fn a_request_with_a_unique_key_may_be_answered_by_a_job() {
 }
 
 #[tokio::test]
-async fn a_job_can_be_read_before_a_server_has_added_it() {
+async fn requests_that_merge_are_taken_once_and_in_their_order() {
+    let deployment = Deployment::new();
+    let (reader, other) = deployment.reader_and_other().await;
+    let run_at = Some(deployment.clock.now() + Duration::from_secs(100));
+    let replace = r#"{"unique": {"key": "k", "while": "live", "on_conflict": "replace"}}"#;
+    let page: Vec<InboxRequest> = (0..5)
+        .map(|n| InboxRequest {
+            run_at,
+            data: n.to_string().into(),
+            ..with_options(&format!("r-{n}"), replace)
+        })
+        .collect();
+    for request in page.clone() {
+        deployment.request(request);
+    }
+    let (one, two) = tokio::join!(
+        deployment.within(BY_NOTICE, reader.inner.accept_requests(page.clone())),
+        other.inner.accept_requests(page.clone()),
+    );
+    one.unwrap();
+    two.unwrap();
+    assert_eq!(deployment.waiting().await, []);
+    assert_eq!(refusals(&reader).await, []);
+    let jobs = async || {
+        let depth = reader.engine().ports().store.depth(None).await.unwrap();
+        depth.counts.iter().map(|depth| depth.jobs).sum::<u64>()
+    };
+    assert_eq!(jobs().await, 1);
+    let job = reader.engine().job(&name("r-0"), None).await.unwrap();
+    assert_eq!(job.data.inline().unwrap().bytes, b"4".as_slice());
+    // A server that was frozen since changes nothing when the job is gone.
+    reader.cancel(&name("r-0"), None, false).await.unwrap();
+    deployment.clock.advance(Duration::from_hours(24 * 400));
+    deployment.until(Duration::from_hours(1), async || jobs().await == 0).await;
+    let late = other.inner.accept_requests(page);
+    deployment.within(BY_NOTICE, late).await.unwrap();
+    assert_eq!(jobs().await, 0);
+}
+
+#[tokio::test]
+async fn a_job_can_be_used_before_a_server_has_added_it() {
     let deployment = Deployment::new();
     let (_reader, other) = deployment.reader_and_other().await;
-    deployment.memory.add_request(requested("a"));
-    let job = deployment.within(BY_NOTICE, other.job(&name("a"), None)).await.unwrap();
+    let ids = ["01kb6x0000000000000000000a", "01kb6x0000000000000000000b"].map(name::<JobId>);
+    for id in &ids {
+        deployment.request(requested(id.as_str()));
+    }
+    let job = deployment.within(BY_NOTICE, other.job(&ids[0], None)).await.unwrap();
     assert_eq!(job.spec.enqueued_by.as_deref(), Some("sql:shop"));
+    let cancelled = deployment.within(BY_NOTICE, other.cancel(&ids[1], None, false)).await;
+    assert!(cancelled.unwrap().ended);
     assert_eq!(deployment.waiting().await, []);
+}
+
+#[tokio::test]
+async fn another_server_reads_for_an_owner_that_does_not() {
+    let (deployment, _owner, other) = loop {
+        let deployment = Deployment::new();
+        // As one of a release without an inbox.
+        let (old, new) = (deployment.start_with(false).await, deployment.start().await);
+        let is_known = async || members(&old) == 2 && members(&new) == 2;
+        deployment.until(BY_NOTICE, is_known).await;
+        if old.inner.owns(INBOX) {
+            break (deployment, old, new);
+        }
+    };
+    other.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+    deployment.request(requested("a"));
+    deployment.until(Duration::from_secs(12), async || deployment.waiting().await.is_empty()).await;
 }
