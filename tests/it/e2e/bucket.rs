@@ -16,6 +16,8 @@ use parking_lot::Mutex;
 use reqwest::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tidegate_backends::system::SystemEntropy;
+use tidegate_core::port::Entropy as _;
 
 use super::{
     api::Api,
@@ -171,12 +173,11 @@ async fn leads(server: &Tidegate) {
     .await;
 }
 
-#[tokio::test]
-async fn a_lost_machine_is_restored_from_its_bucket() {
-    let bucket = Bucket::new();
+/// The server that `server` sets up loses its machine, and the next one has everything.
+async fn a_lost_machine_is_restored(server: impl Fn() -> Setup) {
     let large = "x".repeat(600 << 10);
     let (small, body, queue) = {
-        let tide = bucket.server().start().await;
+        let tide = server().start().await;
         tide.queue("q", json!({"concurrency": 3})).await;
         tide.job_type(
             "t",
@@ -193,7 +194,7 @@ async fn a_lost_machine_is_restored_from_its_bucket() {
         lose(tide);
         (small, body["id"].as_str().unwrap().to_owned(), queue)
     };
-    let tide = bucket.server().start().await;
+    let tide = server().start().await;
     assert_eq!(tide.get("/v1/queues/q").await.is(200)["concurrency"], queue["concurrency"]);
     let leased = tide.api.lease(json!({"types": ["pull"], "max": 2})).await;
     let ids: BTreeSet<&str> = leased.iter().map(|lease| lease.id.as_str()).collect();
@@ -201,6 +202,41 @@ async fn a_lost_machine_is_restored_from_its_bucket() {
     let leased = leased.iter().find(|lease| lease.id == body).unwrap();
     assert_eq!(leased.whole["job"]["data"], json!(large));
     assert!(!tide.data().join("objects").exists(), "bodies are in the bucket");
+    let standby = server().switch("--standby").follow().await;
+    lose(tide);
+    leads(&standby).await;
+    let stored = standby.api.job(&small).await;
+    assert_eq!((&stored["id"], &stored["state"]), (&json!(small), &json!("running")));
+}
+
+#[tokio::test]
+async fn a_lost_machine_is_restored_from_its_bucket() {
+    let bucket = Bucket::new();
+    a_lost_machine_is_restored(|| bucket.server()).await;
+}
+
+/// The environment names the endpoint and its credentials, as the local stack's script sets them.
+#[tokio::test]
+#[ignore = "needs a local stack"]
+async fn on_a_local_stack_a_lost_machine_is_restored_from_s3() {
+    #[expect(clippy::disallowed_methods, reason = "localstack/test sets it")]
+    let endpoint = std::env::var("AWS_ENDPOINT_URL").expect("there is a local stack");
+    let bucket = format!("tidegate-log-{:016x}", SystemEntropy.bits());
+    // No signature is checked, and the credentials say which service is called.
+    let credentials = "AWS4-HMAC-SHA256 Credential=test/20261129/us-east-1/s3/aws4_request, \
+                       SignedHeaders=host, Signature=0";
+    let made = reqwest::Client::new()
+        .put(format!("{endpoint}/{bucket}"))
+        .header("authorization", credentials)
+        .send();
+    assert_eq!(made.await.unwrap().status(), 200);
+    a_lost_machine_is_restored(|| {
+        Setup::new()
+            .flag("--log", format!("s3://{bucket}/log"))
+            .env("TIDEGATE_ENCRYPTION_KEY", KEY)
+            .env("TIDEGATE_TAKEOVER_SECONDS", "1")
+    })
+    .await;
 }
 
 #[tokio::test]
