@@ -111,7 +111,7 @@ pub struct Node<R: Replica> {
 
 impl<R: Replica> Node<R> {
     /// A node of the log in the bucket, which is created if there is none; and its handle. The store
-    /// has passed a [`probe`](super::probe), because this call waits until it answers.
+    /// has passed a [`probe`](super::probe()), because this call waits until it answers.
     ///
     /// # Errors
     ///

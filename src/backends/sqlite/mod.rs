@@ -113,8 +113,7 @@ impl SqliteStore {
     /// [`OpenError`] if another process holds the directory, if the file cannot be used or is the
     /// local copy of a log in object storage, or if there was one and is none now
     /// ([`forget_database`] allows that). Opening checks only the header of the file: a call that
-    /// reads a damaged page returns
-    /// [`StoreError::Corrupt`](tidegate_core::port::StoreError::Corrupt).
+    /// reads a damaged page returns [`StoreError::Corrupt`].
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
         Self::start(dir, None, None, Durability::Disk)
     }

@@ -1,5 +1,5 @@
 //! The `OpenAPI` document: served from the committed file `openapi.json`, which a test keeps equal
-//! to the annotations of the handlers ([`generate`]).
+//! to the annotations of the handlers (`generate.rs`).
 //!
 //! `build.rs` compresses the file and makes the table of [`OPERATIONS`] from it, so that a server
 //! builds nothing when it starts.
