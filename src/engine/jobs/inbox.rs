@@ -37,9 +37,10 @@ impl Engine {
     ) -> Vec<Result<Enqueued, Error>> {
         let (ids, jobs): (Vec<JobId>, Vec<NewJob>) =
             jobs.into_iter().map(|(id, job)| (id.clone(), NewJob { id: Some(id), ..job })).unzip();
-        let with = ids
-            .iter()
-            .map(|id| EnqueueWrites { request: Some(id.clone()), ..EnqueueWrites::default() });
+        let with = ids.iter().map(|id| EnqueueWrites {
+            inbox_request: Some(id.clone()),
+            ..EnqueueWrites::default()
+        });
         let answers = self.enqueue_with(jobs, with.collect()).await;
         // A job that stays as it is answers without a write.
         let left: Vec<Txn> = ids

@@ -27,7 +27,7 @@ pub(crate) struct EnqueueWrites {
     /// The request of the inbox that the job answers. It is removed in the transaction that adds the
     /// job, or changes the one that holds its unique key. If it is gone, the enqueue is refused with
     /// [`Error::Stale`](crate::Error::Stale).
-    pub request: Option<JobId>,
+    pub inbox_request: Option<JobId>,
 }
 
 impl EnqueueWrites {
@@ -125,15 +125,17 @@ impl EnqueueItem {
     }
 
     /// The requests of the inbox that it and its followers answer, in their order.
-    pub fn requests(&self) -> impl Iterator<Item = &JobId> {
-        std::iter::once(self).chain(&self.followers).filter_map(|item| item.with.request.as_ref())
+    pub fn inbox_requests(&self) -> impl Iterator<Item = &JobId> {
+        std::iter::once(self)
+            .chain(&self.followers)
+            .filter_map(|item| item.with.inbox_request.as_ref())
     }
 
-    /// The item or follower that answers the request at `index` of [`Self::requests`], and the others.
-    pub fn without_request(self, index: usize) -> (Self, Option<Self>) {
-        let id = self.requests().nth(index).cloned();
+    /// The item or follower that answers the request at `index` of [`Self::inbox_requests`], and the others.
+    pub fn without_inbox_request(self, index: usize) -> (Self, Option<Self>) {
+        let id = self.inbox_requests().nth(index).cloned();
         let (mut gone, others): (Vec<Self>, Vec<Self>) =
-            self.into_requests().into_iter().partition(|item| item.with.request == id);
+            self.into_requests().into_iter().partition(|item| item.with.inbox_request == id);
         let mut others = others.into_iter();
         let rest = others.next().map(|mut lead| {
             lead.followers = others.collect();

@@ -64,7 +64,7 @@ struct Planned {
 
 impl Planned {
     fn txn(&self) -> Txn {
-        let mut txn: Txn = self.item.requests().cloned().map(Write::TakeRequest).collect();
+        let mut txn: Txn = self.item.inbox_requests().cloned().map(Write::TakeRequest).collect();
         match (&self.item.holder, &self.chain) {
             (Some(holder), Some(chain)) => {
                 let (job, was) = (chain.job.clone(), holder.life.revision);
@@ -220,10 +220,10 @@ impl Engine {
                     if let Some(chain) = chain {
                         Box::pin(self.forget_unwritten(&item, &chain)).await;
                     }
-                    let requests = item.requests().count();
+                    let requests = item.inbox_requests().count();
                     let Some(step) = step.checked_sub(requests) else {
                         // Another server has answered the request. The others go on without it.
-                        let (gone, rest) = item.without_request(step);
+                        let (gone, rest) = item.without_inbox_request(step);
                         let answer = Err(Error::Stale { version: 0 });
                         Box::pin(self.forget_refused(&gone.job.data, &answer)).await;
                         answers[gone.index] = Some(answer);

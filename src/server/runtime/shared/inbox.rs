@@ -48,6 +48,9 @@ const TURNS_OF_OTHERS: u32 = 10;
 const TURNS_UNTIL_LATE: (u32, u32) = (25, 750);
 /// The part of the time that reads of earlier requests may take: one of this.
 const LATE_SHARE: u32 = 20;
+/// How many numbers before the newest one a reader starts that cannot read all. So many removed rows
+/// are passed in time.
+const MAX_PASSED: u64 = 10_000;
 /// Most requests that are read at once.
 const PAGE: u32 = 500;
 /// The length of the ids that an inbox makes.
@@ -95,8 +98,8 @@ impl Reader {
     ) -> Result<(Vec<InboxRequest>, bool), StoreError> {
         let new = match inbox.requests(self.newest, u64::MAX, PAGE).await {
             Err(error) if self.newest == 0 => {
-                // There are too many removed rows to pass. Requests from now on are found.
-                self.newest = inbox.newest().await?;
+                // There may be too many removed rows to pass. The earlier requests wait.
+                self.newest = inbox.newest().await?.saturating_sub(MAX_PASSED);
                 return Err(error);
             }
             page => page?,

@@ -93,11 +93,11 @@ impl Deployment {
 
     /// Starts another server, which all others know then.
     async fn start(&self) -> Server {
-        self.start_with(true).await
+        self.start_with(Some(Arc::clone(&self.memory) as _)).await
     }
 
-    /// As [`Self::start`]. `has_inbox` says whether the server reads the inbox.
-    async fn start_with(&self, has_inbox: bool) -> Server {
+    /// As [`Self::start`], with this inbox.
+    async fn start_with(&self, inbox: Option<Arc<dyn Inbox>>) -> Server {
         let mut builder =
             builder_on(&self.clock, Arc::clone(&self.store), Arc::new(InMemory::new()));
         let pushes = Arc::<Pushes>::default();
@@ -108,9 +108,7 @@ impl Deployment {
             receiver: tokio::sync::Mutex::new(self.sender.subscribe()),
             loses: Arc::clone(&self.loses),
         };
-        if has_inbox {
-            builder = builder.inbox(Arc::clone(&self.memory) as _);
-        }
+        builder.inbox = inbox;
         builder.shared(Arc::new(notices)).start().await.unwrap()
     }
 

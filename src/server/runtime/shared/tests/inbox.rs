@@ -4,7 +4,7 @@ use super::*;
 use crate::runtime::shared::inbox::INBOX;
 use tidegate_core::{
     job::JobId,
-    port::{Inbox as _, InboxRequest},
+    port::{Inbox, InboxPage, InboxRequest, InboxRules},
     time::Timestamp,
 };
 
@@ -25,6 +25,31 @@ fn with_options(id: &str, options: &str) -> InboxRequest {
     InboxRequest { options: options.to_owned().into(), ..requested(id) }
 }
 
+/// An inbox with so many removed rows that a read from its start fails.
+struct SlowInbox(Arc<MemoryStore>);
+
+#[async_trait]
+impl Inbox for SlowInbox {
+    async fn set_rules(&self, rules: InboxRules) -> Result<(), StoreError> {
+        self.0.set_rules(rules).await
+    }
+
+    async fn requests(&self, after: u64, until: u64, limit: u32) -> Result<InboxPage, StoreError> {
+        if after == 0 {
+            return Err(StoreError::unavailable("canceling statement due to statement timeout"));
+        }
+        self.0.requests(after, until, limit).await
+    }
+
+    async fn newest(&self) -> Result<u64, StoreError> {
+        self.0.newest().await
+    }
+
+    async fn request(&self, id: &JobId) -> Result<Option<InboxRequest>, StoreError> {
+        self.0.request(id).await
+    }
+}
+
 impl Deployment {
     /// Two servers. The first one reads the inbox.
     async fn reader_and_other(&self) -> (Server, Server) {
@@ -43,9 +68,9 @@ impl Deployment {
         page.requests.into_iter().map(|request| request.id).collect()
     }
 
-    /// Waits until the inbox is empty.
+    /// Waits until the inbox is empty, as long as the documents promise.
     async fn read(&self) {
-        self.until(BY_NOTICE, async || self.waiting().await.is_empty()).await;
+        self.until(Duration::from_millis(60), async || self.waiting().await.is_empty()).await;
     }
 }
 
@@ -97,7 +122,25 @@ async fn a_transaction_that_commits_late_is_found_among_others() {
         deployment.request(requested(&format!("n-{number}")));
         reader.engine().job(&name("late"), None).await.is_ok()
     };
-    deployment.until(Duration::from_secs(2), found).await;
+    deployment.until(Duration::from_millis(1100), found).await;
+}
+
+#[tokio::test]
+async fn a_slow_read_of_all_requests_stops_no_new_one() {
+    let deployment = Deployment::new();
+    // Those of requests that were removed.
+    for _ in 0..20_000 {
+        deployment.memory.draw_request_number();
+    }
+    let slow = Arc::new(SlowInbox(Arc::clone(&deployment.memory)));
+    let server = deployment.start_with(Some(slow)).await;
+    server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+    for number in 0..100 {
+        deployment.request(requested(&format!("n-{number}")));
+        deployment
+            .until(Duration::from_secs(2), async || deployment.waiting().await.is_empty())
+            .await;
+    }
 }
 
 #[tokio::test]
@@ -255,7 +298,7 @@ async fn another_server_reads_for_an_owner_that_does_not() {
     let (deployment, _owner, other) = loop {
         let deployment = Deployment::new();
         // As one of a release without an inbox.
-        let (old, new) = (deployment.start_with(false).await, deployment.start().await);
+        let (old, new) = (deployment.start_with(None).await, deployment.start().await);
         let is_known = async || members(&old) == 2 && members(&new) == 2;
         deployment.until(BY_NOTICE, is_known).await;
         if old.inner.owns(INBOX) {
