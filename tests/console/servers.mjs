@@ -59,7 +59,12 @@ export async function call(base, method, path, body, token) {
   return text ? JSON.parse(text) : null;
 }
 
-/** A process that this test started. */
+const programs = new Set();
+process.once('exit', () => {
+  for (const program of programs) program.child.kill('SIGKILL');
+});
+
+/** A process that this test started. It ends with the test, even if nothing stops it. */
 export class Program {
   constructor(program, args, env = {}) {
     this.start = () => {
@@ -76,6 +81,7 @@ export class Program {
       }
     };
     this.start();
+    programs.add(this);
   }
 
   /** Ends the process, and waits for that. */
@@ -95,7 +101,7 @@ export async function serve(
   const port = await freePort();
   const place = flag === '--listen' ? `127.0.0.1:${port}` : String(port);
   const server = new Program(program, [...args, flag, place, folder, data], {
-    TIDEGATE_LOG: 'error',
+    TIDEGATE_LOG_LEVEL: 'error',
     ...env,
   });
   const api = `http://127.0.0.1:${port}`;
