@@ -34,6 +34,8 @@ pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod private;
 pub mod sealed;
+#[cfg(any(feature = "aws", feature = "bucket"))]
+mod signed_requests;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 #[cfg(feature = "aws")]

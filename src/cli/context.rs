@@ -47,7 +47,7 @@ pub const EXIT_CODES: &str = "Exit codes:\n  \
     3  the server is not reachable\n  \
     4  not found\n  \
     5  timed out waiting\n  \
-    6  another server leads the log: start again to follow it";
+    6  another server leads the log: start again with --standby to follow it";
 
 impl From<ExitCode> for std::process::ExitCode {
     fn from(code: ExitCode) -> Self {

@@ -11,9 +11,8 @@
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use object_store::{
-    BackoffConfig, ClientOptions, ObjectStore, RetryConfig, aws::AmazonS3Builder,
-    azure::MicrosoftAzureBuilder, gcp::GoogleCloudStorageBuilder, local::LocalFileSystem,
-    path::Path, prefix::PrefixStore,
+    BackoffConfig, ObjectStore, RetryConfig, aws::AmazonS3Builder, azure::MicrosoftAzureBuilder,
+    gcp::GoogleCloudStorageBuilder, local::LocalFileSystem, path::Path, prefix::PrefixStore,
 };
 use url::{Position, Url};
 
@@ -26,7 +25,7 @@ const LOG_TIMEOUT: Duration = Duration::from_secs(5);
 const BULK_TIMEOUT: Duration = Duration::from_mins(1);
 /// Most retries of a request for a large body, and the time in which the last one starts.
 const BODY_RETRIES: usize = 4;
-const BODY_RETRY_TIME: Duration = Duration::from_secs(20);
+const BODY_RETRY_TIME: Duration = Duration::from_secs(90);
 /// The longest wait before such a retry.
 const BODY_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// What large bodies and plugin code have before their names, below the prefix of the log.
@@ -160,8 +159,6 @@ impl BucketAddress {
         timeout: Duration,
         retry: RetryConfig,
     ) -> Result<Arc<dyn ObjectStore>, ConnectError> {
-        // An endpoint with plain HTTP is the choice of the operator, as on a machine of their own.
-        let options = ClientOptions::new().with_allow_http(true);
         let requests = Requests::new(timeout).map_err(ConnectError::Client)?;
         let wrong = |source| ConnectError::Environment { address: self.text.clone(), source };
         Ok(match &self.service {
@@ -175,7 +172,6 @@ impl BucketAddress {
             Service::S3(bucket) => Arc::new(
                 AmazonS3Builder::from_env()
                     .with_bucket_name(bucket)
-                    .with_client_options(options)
                     .with_retry(retry)
                     .with_http_connector(requests)
                     .build()
@@ -184,7 +180,6 @@ impl BucketAddress {
             Service::Gcs(bucket) => Arc::new(
                 GoogleCloudStorageBuilder::from_env()
                     .with_bucket_name(bucket)
-                    .with_client_options(options)
                     .with_retry(retry)
                     .with_http_connector(requests)
                     .build()
@@ -193,7 +188,6 @@ impl BucketAddress {
             Service::Azure(container) => Arc::new(
                 MicrosoftAzureBuilder::from_env()
                     .with_container_name(container)
-                    .with_client_options(options)
                     .with_retry(retry)
                     .with_http_connector(requests)
                     .build()

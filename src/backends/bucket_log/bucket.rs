@@ -25,6 +25,8 @@ use super::{
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(50);
 /// The longest wait before a request is repeated.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
+/// Most bytes that are read of a hint. Hints are smaller.
+const MAX_HINT_BYTES: u64 = 4096;
 /// How often the removal of an object is tried. What is left is removed after a later snapshot, and
 /// a store that removes nothing must not prevent that snapshot.
 const MAX_REMOVALS: u32 = 10;
@@ -119,16 +121,19 @@ impl LogBucket for StoreBucket {
 
 #[async_trait]
 impl Hints for StoreBucket {
-    async fn write(&self, hint: Hint, bytes: Bytes) {
+    async fn write(&self, hint: Hint, bytes: Bytes) -> bool {
         let (path, payload) = (self.path(hint.name()), PutPayload::from(bytes));
-        if let Err(error) = self.store.put_opts(&path, payload, PutOptions::default()).await {
+        let written = self.store.put_opts(&path, payload, PutOptions::default()).await;
+        if let Err(error) = &written {
             tracing::warn!(hint = hint.name(), %error, "a hint of the log was not written");
         }
+        written.is_ok()
     }
 
     async fn read(&self, hint: Hint) -> Option<Bytes> {
         let path = self.path(hint.name());
-        let read = async { self.store.get_opts(&path, GetOptions::default()).await?.bytes().await };
+        let range = GetOptions { range: Some((0..MAX_HINT_BYTES).into()), ..GetOptions::default() };
+        let read = async { self.store.get_opts(&path, range).await?.bytes().await };
         match read.await {
             Ok(bytes) => Some(bytes),
             Err(Error::NotFound { .. }) => None,

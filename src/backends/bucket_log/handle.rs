@@ -96,12 +96,15 @@ pub(super) struct Leadership {
     epoch: watch::Sender<Option<Epoch>>,
     /// Whether the node is to end its epoch and stop.
     is_released: watch::Sender<bool>,
-    /// Where the leader that the node follows answers requests.
+    /// Where the leader that the node follows answers requests; none while it leads, and after.
     leader: Mutex<Option<String>>,
 }
 
 impl Leadership {
     pub(super) fn set(&self, epoch: Option<Epoch>) {
+        if epoch.is_some() {
+            *self.leader.lock() = None;
+        }
         self.epoch.send_replace(epoch);
     }
 

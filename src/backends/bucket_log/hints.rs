@@ -6,13 +6,14 @@
 //! ```
 //!
 //! A leader that writes no records would look like one that is dead. So it overwrites its beat at an
-//! interval. As long as no standby is known, one beat in [`BEATS_PER_LOOK`] is written. A beat says
-//! when the next one follows, so each standby knows how long silence means nothing.
+//! interval, seldom as long as no standby is known. A beat has the time until the next one, so each
+//! standby knows how long silence means nothing.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures_util::future::{Either, pending, select};
 use serde::{Deserialize, Serialize};
 use tidegate_core::time::Timestamp;
 
@@ -22,14 +23,18 @@ use super::{
     replica::Replica,
 };
 
-/// The leader looks for a standby, and beats without one, once in this many intervals.
-const BEATS_PER_LOOK: u32 = 15;
-/// The leader looks for a foreign claim once in this many beats.
+/// The leader checks for a standby once in this many beats.
+const BEATS_PER_STANDBY_CHECK: u32 = 15;
+/// The interval of the beats as long as no standby is known, unless the usual one is longer.
+const SLOW_INTERVAL: Duration = Duration::from_mins(1);
+/// The leader checks for a foreign claim once in this many beats.
 const BEATS_PER_CLAIM_CHECK: u32 = 2;
-/// How many looks in a row may find no new word of a standby before it counts as gone.
-const MAX_QUIET_LOOKS: u32 = 10;
+/// How many checks in a row may find no new announcement of a standby before it counts as gone.
+const MAX_QUIET_CHECKS: u32 = 10;
 /// A standby announces itself once in this many intervals.
-const ANNOUNCE_INTERVALS: u32 = 4 * BEATS_PER_LOOK;
+const ANNOUNCE_INTERVALS: u32 = 4 * BEATS_PER_STANDBY_CHECK;
+/// The part of an interval that a beat may take, and that passes until one that failed is repeated.
+const ATTEMPTS_PER_INTERVAL: u32 = 4;
 
 /// An object that is overwritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,10 +58,10 @@ impl Hint {
 /// Object storage in which an object can be overwritten.
 #[async_trait]
 pub trait Hints: Send + Sync {
-    /// Overwrites a hint, if the store can do so now.
-    async fn write(&self, hint: Hint, bytes: Bytes);
+    /// Overwrites a hint. Returns whether the store did so.
+    async fn write(&self, hint: Hint, bytes: Bytes) -> bool;
 
-    /// Reads a hint; none if there is none, or the store does not answer.
+    /// Reads the first 4 KiB of a hint; none if there is none, or the store does not answer.
     async fn read(&self, hint: Hint) -> Option<Bytes>;
 }
 
@@ -104,27 +109,27 @@ impl Beat {
 /// Whether the leader knows of a standby.
 #[derive(Debug)]
 struct StandbyWatch {
-    word: Option<Bytes>,
-    quiet_looks: u32,
+    announcement: Option<Bytes>,
+    quiet_checks: u32,
 }
 
 impl StandbyWatch {
     /// A standby that is there needs some time to announce itself to a new leader.
-    fn new(word: Option<Bytes>) -> Self {
-        Self { word, quiet_looks: MAX_QUIET_LOOKS - 1 }
+    fn new(announcement: Option<Bytes>) -> Self {
+        Self { announcement, quiet_checks: MAX_QUIET_CHECKS - 1 }
     }
 
-    fn look(&mut self, word: Option<Bytes>) {
-        if word.is_some() && self.word != word {
-            self.quiet_looks = 0;
-            self.word = word;
+    fn check(&mut self, announcement: Option<Bytes>) {
+        if announcement.is_some() && self.announcement != announcement {
+            self.quiet_checks = 0;
+            self.announcement = announcement;
         } else {
-            self.quiet_looks += 1;
+            self.quiet_checks += 1;
         }
     }
 
     fn is_there(&self) -> bool {
-        self.quiet_looks < MAX_QUIET_LOOKS
+        self.quiet_checks < MAX_QUIET_CHECKS
     }
 }
 
@@ -142,21 +147,36 @@ impl<R: Replica> Node<R> {
         };
         let mut standby = StandbyWatch::new(hints.read(Hint::Standby).await);
         for count in 1_u32.. {
-            let beats = if standby.is_there() { 1 } else { BEATS_PER_LOOK };
-            let within = self.settings.beat_interval * beats;
-            self.write_beat(count, within).await;
-            self.edge.pause(within).await;
-            let is_slow = beats > 1;
-            if (is_slow || count % BEATS_PER_CLAIM_CHECK == 0) && self.is_next_claimed().await {
+            let (interval, is_slow) = (self.settings.beat_interval, !standby.is_there());
+            let within = if is_slow { interval.max(SLOW_INTERVAL) } else { interval };
+            let attempt = interval / ATTEMPTS_PER_INTERVAL;
+            let written = self.within(attempt, self.write_beat(count, within)).await;
+            // What is read until the next beat must not delay it.
+            let pause = if written == Some(true) { within } else { attempt };
+            let reads = async {
+                if (is_slow || count % BEATS_PER_CLAIM_CHECK == 0) && self.is_next_claimed().await {
+                    return true;
+                }
+                if is_slow || count % BEATS_PER_STANDBY_CHECK == 0 {
+                    standby.check(hints.read(Hint::Standby).await);
+                }
+                pending().await
+            };
+            if self.within(pause, reads).await == Some(true) {
                 return;
-            }
-            if is_slow || count % BEATS_PER_LOOK == 0 {
-                standby.look(hints.read(Hint::Standby).await);
             }
         }
     }
 
-    /// Says to standbys that this leader has ended its epoch.
+    /// The output of `work`, if it ends within `span`.
+    async fn within<T>(&self, span: Duration, work: impl Future<Output = T>) -> Option<T> {
+        match select(pin!(work), pin!(self.edge.pause(span))).await {
+            Either::Left((output, _)) => Some(output),
+            Either::Right(_) => None,
+        }
+    }
+
+    /// Shows standbys that this leader has ended its epoch.
     pub(super) async fn write_release(&self, ended: Epoch) {
         let Some(hints) = &self.hints else { return };
         let beat = Beat {
@@ -167,8 +187,10 @@ impl<R: Replica> Node<R> {
         hints.write(Hint::Leader, beat.encode()).await;
     }
 
-    async fn write_beat(&self, count: u32, within: Duration) {
-        let (Some(hints), Some(epoch)) = (&self.hints, self.leadership.epoch()) else { return };
+    async fn write_beat(&self, count: u32, within: Duration) -> bool {
+        let (Some(hints), Some(epoch)) = (&self.hints, self.leadership.epoch()) else {
+            return true;
+        };
         let beat = Beat {
             epoch: epoch.number(),
             seq: self.replica.tail().next.seq,
@@ -176,7 +198,7 @@ impl<R: Replica> Node<R> {
             count: count.into(),
             next_within_ms: within.as_millis() as u64,
         };
-        hints.write(Hint::Leader, beat.encode()).await;
+        hints.write(Hint::Leader, beat.encode()).await
     }
 
     async fn is_next_claimed(&self) -> bool {
@@ -209,8 +231,8 @@ impl Announcement {
         }
         self.last = Some((newest, now));
         self.count += 1;
-        let word = format!("{:032x} {}", node.nonce, self.count);
-        hints.write(Hint::Standby, word.into()).await;
+        let announcement = format!("{:032x} {}", node.nonce, self.count);
+        hints.write(Hint::Standby, announcement.into()).await;
     }
 }
 
@@ -220,18 +242,18 @@ mod tests {
 
     #[test]
     fn beats_are_frequent_while_a_standby_announces_itself() {
-        let word = |text: &'static str| Some(Bytes::from_static(text.as_bytes()));
-        let mut standby = StandbyWatch::new(word("old"));
+        let announcement = |text: &'static str| Some(Bytes::from_static(text.as_bytes()));
+        let mut standby = StandbyWatch::new(announcement("old"));
         assert!(standby.is_there(), "it has had no time to announce itself");
-        standby.look(word("old"));
+        standby.check(announcement("old"));
         assert!(!standby.is_there());
-        standby.look(word("new"));
-        for _ in 0..MAX_QUIET_LOOKS {
+        standby.check(announcement("new"));
+        for _ in 0..MAX_QUIET_CHECKS {
             assert!(standby.is_there());
-            standby.look(word("new"));
+            standby.check(announcement("new"));
         }
         assert!(!standby.is_there());
-        standby.look(None);
+        standby.check(None);
         assert!(!standby.is_there());
     }
 

@@ -6,7 +6,7 @@
 //!   epoch/0000000007                  claim: a process wants to lead epoch 7
 //!   log/0000000007/000000000000       start record, records, and at last the seal of epoch 7
 //!   snap/0000000006/manifest          the state behind the seal of epoch 6, in parts
-//!   hint/leader                       a sign of life: the only object that is overwritten
+//!   hint/leader, hint/standby         signs of life: the only objects that are overwritten
 //! ```
 //!
 //! Every object but hints is created once, and claims and seals are never removed. The history is, epoch by

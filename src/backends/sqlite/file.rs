@@ -502,7 +502,9 @@ pub fn backup(dir: &Path, to: &Path) -> Result<(), OpenError> {
     }
     let part = to.with_extension("part");
     let source = open_reader(&from).map_err(|error| fault(&from, &error))?;
-    refuse_copy_of_log(dir)?;
+    if follows_log(&source).map_err(|error| fault(&from, &error))? {
+        return Err(OpenError::CopyOfLog { dir: dir.to_owned() });
+    }
     protect(&part)?;
     let copied = copy(&source, &part);
     let done = copied.map_err(|error| fault(&from, &error)).and_then(|()| {

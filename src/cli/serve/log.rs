@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   probe the bucket ─▶ follow (503) ─▶ lead: serve ─┬▶ SIGTERM: finish, end the epoch, exit
-//!                                                    └▶ another server leads: exit, start again
+//!                                                    └▶ another server leads: exit
 //! ```
 //!
 //! A process leads at most once. What a leadership has in memory, such as the calls under way, must
@@ -42,6 +42,8 @@ const MAX_PROBES: u32 = 3;
 const PROBE_PAUSE: Duration = Duration::from_secs(1);
 /// How long the end of the epoch may take at a stop. A standby takes over after its wait then.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How much longer than the set time a stop may take.
+const STOP_MARGIN: Duration = Duration::from_secs(5);
 /// How long responses in progress may take after another server leads.
 const REFUSAL_TIME: Duration = Duration::from_millis(500);
 
@@ -87,7 +89,7 @@ pub(super) async fn run(
     let leads = async { leadership.wait_for(Option::is_some).await.map(drop) };
     tokio::select! {
         _ = leads => {}
-        ended = &mut node => return exit(ended, &handle),
+        ended = &mut node => return exit(ended),
         stopped = &mut stopped => {
             stopped?;
             supervisor::stopping();
@@ -97,8 +99,17 @@ pub(super) async fn run(
     let (guard, keys) = (settings.guard(), settings.keys()?);
     let builder = Server::open_replica(replica.store(), objects, guard, keys)?;
     let assembled = tokio::select! {
-        assembled = assemble(settings, sources, Some(metrics), None, address, builder) => assembled?,
-        ended = &mut node => return exit(ended, &handle),
+        assembled = assemble(settings, sources, Some(metrics), None, address, builder) => {
+            match assembled {
+                Ok(assembled) => assembled,
+                // Another server need not wait for this one.
+                Err(error) => {
+                    release(&handle, node).await?;
+                    return Err(error);
+                }
+            }
+        }
+        ended = &mut node => return exit(ended),
         stopped = &mut stopped => {
             stopped?;
             supervisor::stopping();
@@ -112,14 +123,22 @@ pub(super) async fn run(
         ended = &mut node => {
             switch.set(routes.following());
             closing.send_replace(true);
-            clock.sleep_until(clock.now() + REFUSAL_TIME).await;
-            exit(ended, &handle)
+            clock.sleep(REFUSAL_TIME).await;
+            exit(ended)
         }
         stopped = &mut stopped => {
             stopped?;
             supervisor::stopping();
-            serving.stop().await;
-            release(&handle, node).await
+            // The last commits of a stop need the bucket.
+            let limit = settings.shutdown_seconds.duration() + STOP_MARGIN;
+            tokio::select! {
+                () = serving.stop() => release(&handle, node).await,
+                ended = &mut node => exit(ended),
+                () = clock.sleep(limit) => {
+                    tracing::warn!("the bucket does not answer at the stop: the epoch stays open");
+                    Ok(ExitCode::Ok)
+                }
+            }
         }
     }
 }
@@ -155,7 +174,7 @@ async fn probe_bucket(edge: &Edge) -> Result<(), UnfitStore> {
             Err(_) => probes += 1,
             Ok(()) => return Ok(()),
         }
-        edge.clock.sleep_until(edge.clock.now() + PROBE_PAUSE).await;
+        edge.clock.sleep(PROBE_PAUSE).await;
     }
 }
 
@@ -165,26 +184,25 @@ async fn release(
     node: JoinHandle<Result<Ended, LogError>>,
 ) -> anyhow::Result<ExitCode> {
     handle.release();
-    let clock = SystemClock;
     tokio::select! {
-        ended = node => exit(ended, handle),
-        () = clock.sleep_until(clock.now() + RELEASE_TIMEOUT) => {
-            tracing::warn!("the bucket did not answer at the stop: the epoch of the log is open");
+        ended = node => exit(ended),
+        () = SystemClock.sleep(RELEASE_TIMEOUT) => {
+            if handle.epoch().is_some() {
+                tracing::warn!("the bucket does not answer at the stop: the epoch stays open");
+            }
             Ok(ExitCode::Ok)
         }
     }
 }
 
 /// The exit code for the end of a node.
-fn exit(ended: NodeEnd, handle: &Handle<Committed>) -> anyhow::Result<ExitCode> {
+fn exit(ended: NodeEnd) -> anyhow::Result<ExitCode> {
     match ended.context("the task of the log failed")?.context("the log cannot be followed")? {
         Ended::Released => Ok(ExitCode::Ok),
         Ended::Lost => {
-            let leader = handle.leader();
             tracing::error!(
-                leader,
-                "another server leads the log: this one stops, and follows when it is started \
-                 again; a server that must not take over at its start needs --standby"
+                "another server leads the log, so this one stops; started again, it follows with \
+                 --standby, and takes over without"
             );
             Ok(ExitCode::NotLeader)
         }

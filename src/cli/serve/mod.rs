@@ -427,9 +427,12 @@ fn unusable(error: tidegate_engine::Error, settings: &Settings) -> anyhow::Error
         return error;
     }
     let data = settings.data.display();
+    let remedy = match &settings.log {
+        Some(_) => "remove it: a start fills it from the bucket of the log",
+        None => "restore it from a backup",
+    };
     error.context(format!(
-        "the data in {data} cannot be used; see `tidegate doctor --data {data}`, or restore it from \
-         a backup"
+        "the data in {data} cannot be used; see `tidegate doctor --data {data}`, or {remedy}"
     ))
 }
 

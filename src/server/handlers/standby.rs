@@ -131,6 +131,13 @@ struct Proof {
 impl Proof {
     /// Whether this node leads, as of an instant that is at most [`PROOF_AGE`] ago.
     async fn holds(&self) -> bool {
+        tokio::select! {
+            holds = self.is_proved() => holds,
+            () = self.routes.clock.sleep(PROOF_TIMEOUT) => false,
+        }
+    }
+
+    async fn is_proved(&self) -> bool {
         let LogRoutes { handle, clock, .. } = &self.routes;
         let mut at = self.at.lock().await;
         let now = clock.now();
@@ -138,10 +145,7 @@ impl Proof {
         if at.is_some_and(|at| at <= now && now.since(at) < PROOF_AGE) {
             return true;
         }
-        let proved = tokio::select! {
-            proved = handle.prove_leadership() => proved.is_ok(),
-            () = clock.sleep_until(now + PROOF_TIMEOUT) => false,
-        };
+        let proved = handle.prove_leadership().await.is_ok();
         *at = proved.then_some(now);
         proved
     }

@@ -11,6 +11,9 @@ use super::{
 };
 use tidegate_backends::bucket_log::{BucketAddress, NodeSettings};
 
+/// The least time of a takeover in which a leader overwrites its beat less than once a second.
+const MIN_TAKEOVER_OF_GCS: Duration = Duration::from_secs(2);
+
 impl Settings {
     /// Whether the settings of the log are within their bounds and fit the others.
     pub(super) fn validate_log(&self) -> Result<(), Fault> {
@@ -26,6 +29,12 @@ impl Settings {
         }
         BucketAddress::parse(url)
             .map_err(|bad| Fault { setting: "log", problem: bad.to_string() })?;
+        if url.scheme() == "gs" && self.takeover_seconds.duration() < MIN_TAKEOVER_OF_GCS {
+            return fault(
+                "takeover_seconds",
+                "must be 2 or more with gs: Google Cloud Storage overwrites an object once a second",
+            );
+        }
         let file = match (&self.encryption_key, &self.encryption_key_file) {
             (Some(_), _) => return Ok(()),
             (None, Some(file)) => file,
@@ -115,6 +124,13 @@ mod tests {
         let fault = fault_of(|settings| settings.store = Some(store));
         assert_eq!(fault.unwrap().setting, "log");
         let fault = fault_of(|settings| settings.takeover_seconds = Seconds::from_millis(0));
+        assert_eq!(fault.unwrap().setting, "takeover_seconds");
+        let soon = |settings: &mut Settings| settings.takeover_seconds = Seconds::from_millis(1000);
+        assert_eq!(fault_of(soon), None);
+        let fault = fault_of(|settings| {
+            soon(settings);
+            settings.log = Some("gs://jobs/log".parse().unwrap());
+        });
         assert_eq!(fault.unwrap().setting, "takeover_seconds");
     }
 

@@ -287,13 +287,19 @@ async fn a_frozen_leader_acknowledges_nothing_after_a_takeover() {
         let job = json!({"type": "t", "data": null, "correlation_key": "late"}).to_string();
         late.try_send(Method::POST, "/v1/jobs", &headers, job).await
     });
+    let late = frozen.api.unchecked();
+    let read_late =
+        tokio::spawn(
+            async move { late.try_send(Method::GET, "/v1/jobs", &[], String::new()).await },
+        );
     client.add(&standby.api);
     kill(frozen.pid(), Signal::SIGCONT).unwrap();
     let status = frozen.ended().await;
     assert_eq!(status.code(), Some(6), "{}", frozen.log());
     assert!(frozen.log().contains("another server leads the log"), "{}", frozen.log());
-    let answer = at_late.await.unwrap();
-    assert!(answer.is_none_or(|answer| answer.status == 503));
+    for answer in [at_late.await.unwrap(), read_late.await.unwrap()] {
+        assert!(answer.is_none_or(|answer| answer.status == 503));
+    }
     client.has_enqueued(client.count() + 10).await;
     client.settle(running, &standby.api).await;
     let stored = jobs_by_key(&standby.api).await;
@@ -321,6 +327,39 @@ async fn a_stopped_leader_hands_over_without_a_wait() {
 }
 
 #[tokio::test]
+async fn a_server_without_standby_takes_over_from_a_live_leader() {
+    let bucket = Bucket::new();
+    let mut first = bucket.server().start().await;
+    first.job_type("t", json!({})).await;
+    let id = first.enqueue_a("t").await;
+    let second = bucket.server().start().await;
+    assert_eq!(second.api.job(&id).await["id"], json!(id));
+    assert_eq!(first.ended().await.code(), Some(6), "{}", first.log());
+}
+
+#[tokio::test]
+async fn a_leader_that_cannot_start_ends_its_epoch() {
+    let bucket = Bucket::new();
+    let (status, log) = bucket.server().flag("--listen", "0.0.0.0:0").refused().await;
+    assert!(!status.success() && log.contains("set `admin_token`"), "{log}");
+    let setup = bucket.standby().without_env("TIDEGATE_TAKEOVER_SECONDS");
+    let standby = setup.env("TIDEGATE_TAKEOVER_SECONDS", "600").follow().await;
+    leads(&standby).await;
+}
+
+#[tokio::test]
+async fn a_stop_ends_although_the_bucket_does_not_answer() {
+    let bucket = Bucket::new();
+    let tide = bucket.server().env("TIDEGATE_SHUTDOWN_SECONDS", "1").start().await;
+    tide.job_type("t", json!({})).await;
+    let log = bucket.0.path().join("log");
+    std::fs::rename(&log, bucket.0.path().join("gone")).unwrap();
+    std::fs::write(&log, "no directory").unwrap();
+    assert_eq!(tide.api.unchecked().get("/v1/jobs").await.status, 503);
+    drop(tide.stop().await);
+}
+
+#[tokio::test]
 async fn an_idle_leader_stays_and_writes_no_records() {
     let bucket = Bucket::new();
     let leader = bucket.server().start().await;
@@ -328,8 +367,9 @@ async fn an_idle_leader_stays_and_writes_no_records() {
     eventually("the leader has begun to beat", || async { (bucket.beats() >= 2).then_some(()) })
         .await;
     let records = bucket.objects("log/0000000001");
+    // The leader has checked for announcements of the standby by then.
     eventually("several times of a takeover have passed", || async {
-        (bucket.beats() >= 8).then_some(())
+        (bucket.beats() >= 18).then_some(())
     })
     .await;
     assert_eq!(bucket.objects("log/0000000001"), records);
