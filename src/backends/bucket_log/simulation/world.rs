@@ -140,10 +140,14 @@ impl World {
         run_until(QUIET_AT);
         (0..NODES).for_each(|node| world.boot(node));
         run_until(QUIET_AT + 30_000);
+        // Without hints, an idle leader is often taken over from. Then no node leads for a moment.
         let leads = |node| Some((world.open(node)?.0.epoch()?.number(), node));
-        let (epoch, leader) = (0..NODES).filter_map(leads).max().expect("a node leads");
+        let newest = || (0..NODES).filter_map(leads).max();
+        world.executor.run(END_AT, || newest().is_some());
+        let (epoch, leader) = newest().expect("a node leads");
+        let frozen_at = world.executor.now();
         world.executor.freeze(leader, 120_000);
-        run_until(QUIET_AT + 200_000);
+        run_until(frozen_at + 170_000);
         let later = leads(leader).map(|(epoch, _)| epoch);
         world.executor.clear();
         (epoch, later)
