@@ -31,7 +31,9 @@ const BETWEEN: Duration = Duration::from_secs(6);
 
 /// The processes of the function `name`; there may be none at an instant.
 fn processes(name: &str) -> Vec<Pid> {
+    // The links of /proc have no symbolic links.
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/localstack");
+    let here = here.canonicalize().unwrap();
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let of = |entry: &std::fs::DirEntry| {
         let program = std::fs::read_link(entry.path().join("exe")).ok()?;
