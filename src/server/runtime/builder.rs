@@ -3,7 +3,8 @@
 use std::{collections::HashMap, sync::Arc};
 
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
+use tokio_util::task::TaskTracker;
 
 use super::{
     Inner, Options, Server, StopPhase,
@@ -109,7 +110,6 @@ impl Builder {
     ///
     /// The store's.
     pub async fn start(self) -> Result<Server, Error> {
-        let (busy, idle) = mpsc::channel(1);
         #[cfg_attr(
             not(any(test, feature = "embedded")),
             expect(unused_variables, reason = "only its tasks take them")
@@ -164,8 +164,8 @@ impl Builder {
             token_reads: tokio::sync::Mutex::default(),
             token_removal: tokio::sync::Mutex::default(),
             stopping: watch::Sender::new(StopPhase::Serving),
-            busy: Mutex::new(Some(busy)),
-            idle: tokio::sync::Mutex::new(idle),
+            tasks: TaskTracker::new(),
+            busy: TaskTracker::new(),
         });
         let server = Server { inner };
         server.inner.start_recording();

@@ -57,7 +57,8 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::{sync::watch, task::JoinHandle};
+use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 
 pub use crate::runtime::builder::Builder;
 pub use crate::runtime::embedded::handler::{Call, Handled, Handler, Work};
@@ -92,6 +93,9 @@ use tidegate_engine::{
     Engine, Error,
     request::{Enqueued, QueueExplanation},
 };
+
+/// How long a stop waits for the commits that are under way when the tasks end.
+const COMMIT_TIME: Duration = Duration::from_secs(5);
 
 /// The options of a server, in addition to the engine's rules.
 #[derive(Clone, Debug)]
@@ -175,9 +179,11 @@ pub(crate) struct Inner {
     /// Held while a token is removed.
     token_removal: tokio::sync::Mutex<()>,
     stopping: watch::Sender<StopPhase>,
-    /// Cloned by tasks and deliveries under way: a stop waits until all clones are dropped.
-    busy: Mutex<Option<tokio::sync::mpsc::Sender<()>>>,
-    idle: tokio::sync::Mutex<tokio::sync::mpsc::Receiver<()>>,
+    /// All tasks. They end with a stop.
+    tasks: TaskTracker,
+    /// What a stop waits for as long as [`Options::shutdown`]: running attempts, and the tasks that
+    /// leave something behind.
+    busy: TaskTracker,
 }
 
 /// Receives all tokens when one changes.
@@ -261,14 +267,14 @@ impl Server {
     }
 
     /// Stops the server: it admits no more jobs, waits at most `options.shutdown` for running
-    /// attempts, and ends every task. The next start finds the attempts that did not finish.
+    /// attempts, and ends every task. Returns when they have ended; handlers of attempts that did not
+    /// finish are dropped. The next start finds these attempts.
     pub async fn stop(&self) {
         self.inner.stopping.send_replace(StopPhase::Draining);
         let deadline = self.now() + self.inner.options.shutdown;
-        self.inner.busy.lock().take();
-        let mut idle = self.inner.idle.lock().await;
+        self.inner.busy.close();
         tokio::select! {
-            _ = idle.recv() => {}
+            () = self.inner.busy.wait() => {}
             () = self.inner.engine.ports().clock.sleep_until(deadline) => {
                 tracing::warn!("some jobs were still running at the stop");
             }
@@ -281,6 +287,14 @@ impl Server {
             self.inner.store_plugin_calls().await;
         }
         self.inner.stopping.send_replace(StopPhase::Stopped);
+        self.inner.tasks.close();
+        let clock = &self.inner.engine.ports().clock;
+        tokio::select! {
+            () = self.inner.tasks.wait() => {}
+            () = clock.sleep(COMMIT_TIME) => {
+                tracing::warn!("some tasks had not ended after the stop: the store is slow");
+            }
+        }
     }
 }
 
@@ -380,10 +394,29 @@ impl Inner {
     }
 
     /// A guard that a stop waits for; `None` while stopping.
-    fn busy(&self) -> Option<tokio::sync::mpsc::Sender<()>> {
-        self.busy.lock().clone()
+    fn busy(&self) -> Option<StopGuard> {
+        // In this order, a stop that begins in between waits for the guard.
+        let guard = self.busy.token();
+        (!self.busy.is_closed()).then_some(guard)
+    }
+
+    /// Runs `task` until it ends or the server has stopped, and returns its output if it ended.
+    fn spawn<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<Option<T>> {
+        let mut stopping = self.stopping.subscribe();
+        self.tasks.spawn(async move {
+            tokio::select! {
+                output = task => Some(output),
+                _ = stopping.wait_for(|phase| *phase == StopPhase::Stopped) => None,
+            }
+        })
     }
 }
+
+/// Delays a stop until it is dropped, which happens when the report that it belongs to is settled.
+type StopGuard = TaskTrackerToken;
 
 /// How a task refers to the server: it ends when the server is gone.
 type WeakServer = Weak<Inner>;

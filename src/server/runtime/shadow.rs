@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use tidegate_api::{Difference, ShadowDecision};
 use tokio::sync::mpsc;
 
-use super::{Inner, WeakServer};
+use super::Inner;
 use tidegate_core::{
     job::{JobId, PluginName, QueueName},
     port::policy::{
@@ -216,8 +216,9 @@ impl Shadow {
 type States = HashMap<(PluginName, QueueName), (u64, Arc<PolicyState>)>;
 
 /// Starts the task that calls the shadow versions, one call after the other.
-pub(super) fn spawn(server: WeakServer, mut calls: ShadowCalls) {
-    tokio::spawn(async move {
+pub(super) fn spawn(inner: &Arc<Inner>, mut calls: ShadowCalls) {
+    let server = Arc::downgrade(inner);
+    inner.spawn(async move {
         let (mut states, breaker) = (States::new(), CircuitBreaker::default());
         while let Some((plugin, live)) = calls.recv().await {
             let Some(inner) = server.upgrade() else { return };

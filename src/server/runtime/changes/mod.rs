@@ -193,7 +193,7 @@ pub(super) fn spawn(inner: &Arc<Inner>) {
     let ports = inner.engine.ports();
     let (clock, entropy) = (Arc::clone(&ports.clock), Arc::clone(&ports.entropy));
     let mut stopping = inner.stopping.subscribe();
-    tokio::spawn(async move {
+    inner.tasks.spawn(async move {
         let is_stopped = |stopping: &mut watch::Receiver<StopPhase>| {
             *stopping.borrow_and_update() == StopPhase::Stopped
         };

@@ -53,7 +53,7 @@ impl Server {
         }
         sweeper::spawn(inner);
         schedules::spawn(inner);
-        shadow::spawn(Arc::downgrade(inner), shadow_calls);
+        shadow::spawn(inner, shadow_calls);
         if inner.shares_store() {
             shared::spawn(inner);
             return Ok(());

@@ -19,7 +19,7 @@ impl Server {
             return;
         }
         let server = self.clone();
-        tokio::spawn(async move {
+        self.inner.spawn(async move {
             let mut stopping = server.inner.stopping.subscribe();
             let outcome = tokio::select! {
                 outcome = server.run_operation(&mut stored, Timestamp::MAX) => outcome,

@@ -15,7 +15,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 pub(in crate::runtime) fn spawn(inner: &Arc<Inner>) {
     let (server, changed) = (Arc::downgrade(inner), Arc::clone(&inner.rescheduled));
     let mut stopping = inner.stopping.subscribe();
-    tokio::spawn(async move {
+    inner.tasks.spawn(async move {
         while let Some((clock, next_at)) = materialize(&server).await {
             tokio::select! {
                 () = clock.sleep_until(next_at) => {}

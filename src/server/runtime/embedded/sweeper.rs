@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use crate::{
     runtime::{
-        Inner, Server, StopPhase, audit, history, logs,
+        Inner, Server, audit, history, logs,
         shared::{self, SWEEP},
         trigger_status,
     },
@@ -39,8 +39,7 @@ const PASS_INTERVAL: Duration = Duration::from_mins(1);
 pub(crate) fn spawn(inner: &Arc<Inner>) {
     let server = Arc::downgrade(inner);
     let pending = Arc::clone(&inner.pending);
-    let mut stopping = inner.stopping.subscribe();
-    tokio::spawn(async move {
+    inner.spawn(async move {
         let mut sweeper = Sweeper::default();
         while let Some(inner) = server.upgrade() {
             let next_at = sweeper.sweep(&inner).await;
@@ -50,11 +49,6 @@ pub(crate) fn spawn(inner: &Arc<Inner>) {
             tokio::select! {
                 () = clock.sleep_until(next_at.map_or(poll_at, |at| at.min(poll_at))) => {}
                 () = pending.notified() => {}
-                changed = stopping.changed() => {
-                    if changed.is_err() || *stopping.borrow() == StopPhase::Stopped {
-                        return;
-                    }
-                }
             }
         }
     });
@@ -75,12 +69,12 @@ struct Sweeper {
     /// When the next step of the history is due that is counted.
     step_at: Timestamp,
     /// The passes under way. They delay no sweep.
-    passes: Option<JoinHandle<()>>,
+    passes: Option<JoinHandle<Option<()>>>,
     /// When what waits is counted next, and the count under way.
     waiting_at: Timestamp,
-    counting: Option<JoinHandle<Timestamp>>,
+    counting: Option<JoinHandle<Option<Timestamp>>>,
     /// Calls of retry strategies under way. A slow one delays neither the sweep nor another one.
-    deciding: HashMap<Option<PluginName>, JoinHandle<()>>,
+    deciding: HashMap<Option<PluginName>, JoinHandle<Option<()>>>,
     /// The strategy that was called last; the next sweep starts with its successor.
     last_strategy: Option<PluginName>,
 }
@@ -126,7 +120,7 @@ impl Sweeper {
         let is_free = self.passes.as_ref().is_none_or(JoinHandle::is_finished);
         if is_free && clock.now() >= self.passes_at {
             self.passes_at = clock.now() + PASS_INTERVAL;
-            self.passes = Some(tokio::spawn(make_passes(Arc::clone(inner))));
+            self.passes = Some(inner.spawn(make_passes(Arc::clone(inner))));
         }
         self.count_waiting(inner).await;
         match inner.engine.sweep().await {
@@ -161,10 +155,10 @@ impl Sweeper {
     async fn count_waiting(&mut self, inner: &Arc<Inner>) {
         let now = inner.engine.now();
         if let Some(counting) = self.counting.take_if(|counting| counting.is_finished()) {
-            self.waiting_at = counting.await.unwrap_or(now);
+            self.waiting_at = counting.await.ok().flatten().unwrap_or(now);
         }
         if self.counting.is_none() && now >= self.waiting_at {
-            self.counting = Some(tokio::spawn(count_waiting(Arc::clone(inner))));
+            self.counting = Some(inner.spawn(count_waiting(Arc::clone(inner))));
         }
     }
 
@@ -187,7 +181,7 @@ impl Sweeper {
             let is_free = !self.deciding.contains_key(&plugin);
             if is_free && self.deciding.len() < MAX_CONCURRENT_DECISIONS {
                 self.last_strategy.clone_from(&plugin);
-                let call = tokio::spawn(decide_retries(Arc::clone(inner), jobs));
+                let call = inner.spawn(decide_retries(Arc::clone(inner), jobs));
                 self.deciding.insert(plugin, call);
             }
         }

@@ -240,29 +240,16 @@ pub(super) async fn drop_old_records(inner: &Inner) -> Result<(), Error> {
 pub(super) fn spawn(inner: &Arc<Inner>) {
     if let Some(shared) = &inner.shared {
         if shared.inbox.is_some() {
-            tokio::spawn(until_stopped(inner, inbox::read_inbox(Arc::downgrade(inner))));
+            inner.spawn(inbox::read_inbox(Arc::downgrade(inner)));
         }
-        tokio::spawn(keep_beating(Arc::downgrade(inner), inner.stopping.subscribe()));
-        tokio::spawn(until_stopped(inner, send(Arc::downgrade(inner))));
-        tokio::spawn(until_stopped(inner, receive(Arc::downgrade(inner))));
-        tokio::spawn(until_stopped(inner, continue_operations(Arc::downgrade(inner))));
-        tokio::spawn(until_stopped(inner, learn(Arc::downgrade(inner))));
-        tokio::spawn(until_stopped(inner, start_queues(Arc::downgrade(inner))));
-        tokio::spawn(until_stopped(inner, reload_running(Arc::downgrade(inner))));
-    }
-}
-
-/// Runs `task` until the server has stopped.
-fn until_stopped(
-    inner: &Arc<Inner>,
-    task: impl Future<Output = Option<()>> + Send + 'static,
-) -> impl Future<Output = ()> + Send + 'static {
-    let mut stopping = inner.stopping.subscribe();
-    async move {
-        tokio::select! {
-            _ = task => {}
-            _ = stopping.wait_for(|phase| *phase == StopPhase::Stopped) => {}
-        }
+        // It ends with a stop, and tells the others.
+        inner.tasks.spawn(keep_beating(Arc::downgrade(inner), inner.stopping.subscribe()));
+        inner.spawn(send(Arc::downgrade(inner)));
+        inner.spawn(receive(Arc::downgrade(inner)));
+        inner.spawn(continue_operations(Arc::downgrade(inner)));
+        inner.spawn(learn(Arc::downgrade(inner)));
+        inner.spawn(start_queues(Arc::downgrade(inner)));
+        inner.spawn(reload_running(Arc::downgrade(inner)));
     }
 }
 

@@ -36,11 +36,12 @@ impl Task {
         job: Job,
         catalog: &Arc<Catalog>,
     ) {
-        let (inner, sender, catalog, busy) =
+        let (server, sender, catalog, busy) =
             (Arc::clone(inner), self.sender.clone(), Arc::clone(catalog), inner.busy());
         let lease_until =
             Mutex::new(job.life.running().map_or(Timestamp::EPOCH, |run| run.lease_until));
-        tokio::spawn(async move {
+        inner.spawn(async move {
+            let inner = server;
             let report = match &slot {
                 // Boxed: this future is much larger than that of a handler.
                 ExecutionSlot::Push => {

@@ -4,8 +4,8 @@ use std::{collections::VecDeque, sync::Arc};
 
 use tokio::sync::oneshot;
 
-use super::{ERROR_BACKOFF, StopGuard, Task, TaskMessage, leases::WaitingLease};
-use crate::runtime::Inner;
+use super::{ERROR_BACKOFF, Task, TaskMessage, leases::WaitingLease};
+use crate::runtime::{Inner, StopGuard};
 use tidegate_core::{job::Job, time::Timestamp};
 use tidegate_engine::{Error, TickOutcome, request::Report};
 

@@ -155,13 +155,13 @@ fn answer_lease(inner: &Arc<Inner>, waiting: WaitingLease, jobs: Vec<Job>) {
         let _ = call.reply.send(Ok((leased, answers)));
         return;
     }
-    let inner = Arc::clone(inner);
-    tokio::spawn(async move {
-        let loaded = inner.engine.load_each(jobs.clone()).await;
+    let server = Arc::clone(inner);
+    inner.spawn(async move {
+        let loaded = server.engine.load_each(jobs.clone()).await;
         for (job, loaded) in jobs.into_iter().zip(loaded) {
             match loaded {
                 Ok(job) => leased.add([job]),
-                Err(error) => not_delivered(&inner, &job, error.to_string()),
+                Err(error) => not_delivered(&server, &job, error.to_string()),
             }
         }
         let _ = call.reply.send(Ok((leased, answers)));

@@ -27,7 +27,7 @@ use self::{
     demands::Requester,
     leases::WaitingLease,
 };
-use crate::runtime::{Inner, StopPhase, WeakServer};
+use crate::runtime::{Inner, StopGuard, StopPhase, WeakServer};
 use tidegate_core::{
     job::{Job, JobId, QueueName, TypeName, Version},
     port::Clock,
@@ -74,9 +74,6 @@ pub(crate) enum TaskMessage {
     /// A worker that waits for several queues waits for this one too.
     Watch(Weak<QueueWatch>),
 }
-
-/// Delays a stop until it is dropped, which happens when the report that it belongs to is settled.
-pub(crate) type StopGuard = mpsc::Sender<()>;
 
 /// A kind of slot in which this process runs attempts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -154,8 +151,11 @@ pub(crate) fn spawn(inner: &Arc<Inner>, queue: QueueName) -> QueueHandle {
         unsettled: Vec::new(),
         running: HashMap::new(),
     };
-    let stopping = inner.stopping.subscribe();
-    tokio::spawn(task.run(stopping));
+    let mut stopping = inner.stopping.subscribe();
+    // One that starts after a stop ends at once.
+    stopping.mark_changed();
+    // It ends with a stop, when it has answered the calls that wait.
+    inner.tasks.spawn(task.run(stopping));
     handle
 }
 

@@ -9,6 +9,7 @@ use super::*;
 use crate::{
     Server,
     runtime::{
+        Options,
         embedded::handler::Handled,
         testing::{builder, builder_on, until},
     },
@@ -235,6 +236,25 @@ async fn first_jobs_create_a_bounded_number_of_types() {
     for known in [7, 1000] {
         server.enqueue(first(known)).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn nothing_of_a_server_is_left_after_its_stop() {
+    let options = Options { shutdown: Duration::ZERO, ..Options::default() };
+    let server = builder(&Arc::new(FakeClock::default()))
+        .options(options)
+        .handler(name("work"), 1, |_| Box::pin(std::future::pending()))
+        .start()
+        .await
+        .unwrap();
+    server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+    let job = enqueue(&server, "work").await;
+    until("it runs", async || server.job(&job.id, None).await.unwrap().life.running().is_some())
+        .await;
+    let inner = Arc::downgrade(&server.inner);
+    server.stop().await;
+    drop(server);
+    assert!(inner.upgrade().is_none(), "a task holds the server");
 }
 
 #[tokio::test]
