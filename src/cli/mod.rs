@@ -22,6 +22,7 @@ mod events;
 mod health;
 mod history;
 mod jobs;
+mod log;
 mod manual;
 #[cfg(target_os = "linux")]
 mod memory;
@@ -189,6 +190,9 @@ pub enum Command {
     Bench(bench::Args),
     /// Back up the data of a server while it runs.
     Backup(backup::Args),
+    /// Read the replicated log of a server, and check it.
+    #[command(subcommand)]
+    Log(log::Command),
     /// Check whether a server is ready, as the health check of a container or a script.
     Health(health::Args),
     /// Check a server or its data for problems.
@@ -263,6 +267,7 @@ pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
         Command::Workers(command) => workers::run(command, ctx).await,
         Command::Bench(args) => Box::pin(bench::run(args, ctx)).await,
         Command::Backup(args) => backup::run(args, ctx).await,
+        Command::Log(command) => log::run(command, ctx).await,
         Command::Health(args) => health::run(&args, ctx).await,
         Command::Doctor(args) => doctor::run(args, ctx).await,
         Command::Repair(args) => repair::run(args, ctx).await,
@@ -308,6 +313,8 @@ mod tests {
         ("serve config", "serve --config NONE"),
         ("backup data", "backup TO --data NONE"),
         ("backup config", "backup TO --config NONE"),
+        ("log verify config", "log verify --config NONE"),
+        ("log show config", "log show --config NONE"),
         ("doctor data", "doctor --data NONE"),
         ("repair data", "repair --data NONE"),
         ("repair config", "repair --config NONE"),

@@ -134,6 +134,14 @@ impl BucketAddress {
         Ok(Self { service, prefix, text })
     }
 
+    /// The directory of a `file://` address.
+    pub fn directory(&self) -> Option<&std::path::Path> {
+        match &self.service {
+            Service::Directory(dir) => Some(dir),
+            Service::S3(_) | Service::Gcs(_) | Service::Azure(_) => None,
+        }
+    }
+
     /// The clients of the bucket. No request is sent; the directory of a `file://` address is
     /// created if it does not exist.
     ///

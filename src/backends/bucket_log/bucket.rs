@@ -210,6 +210,12 @@ impl Edge {
         least + most.saturating_sub(least).mul_f64(self.entropy.fraction())
     }
 
+    /// A random wait before a request is repeated the `count`th time, from 1 on.
+    pub(super) fn retry_delay(&self, count: u32) -> Duration {
+        let delay = (MIN_RETRY_DELAY * 2_u32.saturating_pow(count - 1)).min(MAX_RETRY_DELAY);
+        self.span(delay / 2, delay)
+    }
+
     async fn back_off(&self, delay: &mut Duration) {
         self.pause(self.span(*delay / 2, *delay)).await;
         *delay = (*delay * 2).min(MAX_RETRY_DELAY);

@@ -9,7 +9,7 @@ use super::{
     key::{Epoch, ObjectKey, Slot},
     newest::EpochSearch,
     node::Node,
-    object::{Hash, Kind, Object},
+    object::{Hash, Kind, LogId, Object},
     planted::PlantedBug,
     replica::Replica,
     snapshot::Snapshot,
@@ -168,11 +168,7 @@ impl<R: Replica> Node<R> {
             if !may_go_on {
                 return Ok(Followed::ToEmptySlot);
             }
-            ahead = if bytes > MAX_READ_AHEAD_BYTES {
-                (ahead / 2).max(1)
-            } else {
-                (ahead * 2).min(MAX_READ_AHEAD)
-            };
+            ahead = next_read_ahead(ahead, bytes);
         }
     }
 
@@ -255,13 +251,26 @@ impl<R: Replica> Node<R> {
 
     /// The claim of `epoch`, which exists, and the process that made it.
     pub(super) async fn claim(&self, epoch: Epoch) -> Result<EpochClaim, LogError> {
-        let key = ObjectKey::Claim(epoch);
-        let wrong = |problem: String| LogError::object(&key, problem);
-        let bytes = self.edge.read(&key).await.ok_or_else(|| wrong("it is gone".into()))?;
-        let object = Object::decode(bytes).map_err(|error| wrong(error.to_string()))?;
-        if object.header.kind != Kind::Claim || object.header.log != self.log {
-            return Err(wrong(NotNext::Misplaced.to_string()));
-        }
-        body::decode(&object.body).map_err(|error| wrong(error.to_string()))
+        decode_claim(self.log, epoch, self.edge.read(&ObjectKey::Claim(epoch)).await)
     }
+}
+
+/// The claim of `epoch`, from the bytes that were read.
+pub(super) fn decode_claim(
+    log: LogId,
+    epoch: Epoch,
+    bytes: Option<Bytes>,
+) -> Result<EpochClaim, LogError> {
+    let wrong = |problem: String| LogError::object(&ObjectKey::Claim(epoch), problem);
+    let bytes = bytes.ok_or_else(|| wrong("it is gone".into()))?;
+    let object = Object::decode(bytes).map_err(|error| wrong(error.to_string()))?;
+    if object.header.kind != Kind::Claim || object.header.log != log {
+        return Err(wrong(NotNext::Misplaced.to_string()));
+    }
+    body::decode(&object.body).map_err(|error| wrong(error.to_string()))
+}
+
+/// How many slots are read next, after `ahead` slots had `bytes` bytes.
+pub(super) fn next_read_ahead(ahead: u64, bytes: usize) -> u64 {
+    if bytes > MAX_READ_AHEAD_BYTES { (ahead / 2).max(1) } else { (ahead * 2).min(MAX_READ_AHEAD) }
 }

@@ -54,7 +54,8 @@ async fn create(edge: &Edge, key: &ObjectKey) -> Result<Bytes, LogError> {
     })
 }
 
-fn parse(bytes: &[u8]) -> Result<LogId, String> {
+/// The id of the log in the bytes of its identity.
+pub(super) fn parse(bytes: &[u8]) -> Result<LogId, String> {
     let Identity { log, format, sum } =
         serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     if sum != Identity::sum(&log, format) {

@@ -21,7 +21,7 @@
 //! the newest), `truncate` (what may be removed). The edges: [`address`], [`bucket`], `probe` (which
 //! stores can have a log), [`replica`], [`handle`].
 //! The procedures: `follow`, `lead`, `serve`, `snapshot`, `hints` (when to try), and [`node`],
-//! which connects them.
+//! which connects them. [`LogReader`] reads a log from outside.
 
 pub mod address;
 pub mod body;
@@ -40,6 +40,7 @@ pub mod node;
 pub mod object;
 mod planted;
 mod probe;
+mod reader;
 pub mod replica;
 mod requests;
 mod serve;
@@ -57,6 +58,7 @@ pub use hints::{Hint, Hints};
 pub use identity::identify;
 pub use node::{Ended, Node, NodeSettings};
 pub use probe::{UnfitStore, probe};
+pub use reader::{Entry, LogReader, What};
 pub use replica::{Frozen, NextPart, Replica, ReplicaError, Restored, SnapshotParts};
 pub use tail::{Durable, Tail};
 pub use truncate::Removable;

@@ -4,6 +4,7 @@
 //! parts, until a newer one replaces it.
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use futures_util::future::join_all;
 
 use super::{
@@ -14,7 +15,7 @@ use super::{
     follow::MAX_MISSES,
     key::{Epoch, ObjectKey, Slot},
     node::Node,
-    object::{Hash, Kind, Object},
+    object::{Hash, Kind, LogId, Object},
     replica::{Frozen, NextPart, Replica, SnapshotParts},
     tail::{NotNext, Tail},
     truncate::Removable,
@@ -37,6 +38,18 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
+    /// The snapshot of `epoch`, from the bytes of its manifest.
+    pub(super) fn decode(log: LogId, epoch: Epoch, bytes: Bytes) -> Result<Self, LogError> {
+        let key = ObjectKey::Manifest(epoch);
+        let object = Object::decode(bytes).map_err(|error| LogError::object(&key, error))?;
+        let header = &object.header;
+        if header.kind != Kind::Manifest || header.log != log || header.slot.epoch != epoch {
+            return Err(LogError::object(&key, NotNext::Misplaced));
+        }
+        let manifest = body::decode(&object.body).map_err(|error| LogError::object(&key, error))?;
+        Ok(Self { epoch, nonce: header.nonce, seal: header.previous, manifest })
+    }
+
     /// The key of a part.
     pub(super) fn part(&self, index: usize) -> ObjectKey {
         ObjectKey::Part { epoch: self.epoch, nonce: self.nonce, index: index as u32 }
@@ -76,15 +89,8 @@ impl<R: Replica> Node<R> {
 
     /// The snapshot of `epoch`, if there is one.
     pub(super) async fn snapshot_of(&self, epoch: Epoch) -> Result<Option<Snapshot>, LogError> {
-        let key = ObjectKey::Manifest(epoch);
-        let Some(bytes) = self.edge.read(&key).await else { return Ok(None) };
-        let object = Object::decode(bytes).map_err(|error| LogError::object(&key, error))?;
-        let header = &object.header;
-        if header.kind != Kind::Manifest || header.log != self.log || header.slot.epoch != epoch {
-            return Err(LogError::object(&key, NotNext::Misplaced));
-        }
-        let manifest = body::decode(&object.body).map_err(|error| LogError::object(&key, error))?;
-        Ok(Some(Snapshot { epoch, nonce: header.nonce, seal: header.previous, manifest }))
+        let bytes = self.edge.read(&ObjectKey::Manifest(epoch)).await;
+        bytes.map(|bytes| Snapshot::decode(self.log, epoch, bytes)).transpose()
     }
 
     /// Replaces the local state by `snapshot`. It returns the part that is gone, if one is: then the

@@ -414,6 +414,79 @@ async fn what_does_not_fit_a_log_is_refused() {
     assert!(!status.success() && log.contains("is no copy of a log"), "{log}");
 }
 
+/// The exit code of `tidegate log`, and what it prints.
+fn log_command(bucket: &Bucket, args: &[&str]) -> (i32, String) {
+    let words = [&["log"], args].concat();
+    let done = program(&words).args(["--log", &bucket.address()]).output().unwrap();
+    let text = String::from_utf8([done.stdout, done.stderr].concat()).unwrap();
+    (done.status.code().unwrap(), text)
+}
+
+/// The files below `dir`, by their names from `root` on.
+fn files(root: &Path, dir: &str) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(root.join(dir)) else { return Vec::new() };
+    let mut names: Vec<String> = entries
+        .flat_map(|entry| {
+            let entry = entry.unwrap();
+            let name = format!("{dir}/{}", entry.file_name().to_str().unwrap());
+            if entry.path().is_dir() { files(root, &name) } else { vec![name] }
+        })
+        .collect();
+    names.sort();
+    names
+}
+
+#[tokio::test]
+async fn a_log_is_verified_and_what_is_damaged_is_named() {
+    let bucket = Bucket::new();
+    assert_eq!(log_command(&bucket, &["verify"]).0, 2, "there is no log yet");
+    assert!(!bucket.0.path().join("log").exists());
+    let server = bucket.server().start().await;
+    server.job_type("t", json!({})).await;
+    server.enqueue_a("t").await;
+    let (code, text) = log_command(&bucket, &["verify", "--json"]);
+    let running: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((code, &running["epochs"]), (0, &json!(1)), "{text}");
+    server.enqueue_a("t").await;
+    drop(server.stop().await);
+    let second = bucket.server().start().await;
+    second.enqueue_a("t").await;
+    eventually("there is a snapshot", || async { (bucket.objects("snap") > 0).then_some(()) })
+        .await;
+    drop(second.stop().await);
+
+    let (code, text) = log_command(&bucket, &["verify", "--json"]);
+    let whole: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((code, &whole["snapshots"]), (0, &json!(1)), "{text}");
+    let (code, text) = log_command(&bucket, &["show", "--json"]);
+    let shown: Value = serde_json::from_str(&text).unwrap();
+    let last = shown["epochs"].as_array().unwrap().last().unwrap();
+    assert!(code == 0 && last["sealed_at"].is_string(), "{text}");
+    let (code, text) = log_command(&bucket, &["show", "--epoch", "2"]);
+    assert!(code == 0 && text.contains("record") && text.contains("2.0"), "{text}");
+    assert_eq!(log_command(&bucket, &["show", "--epoch", "99"]).0, 4);
+
+    let root = bucket.0.path().join("log");
+    let slots = files(&root, "log");
+    let read: Vec<&String> = slots.iter().filter(|name| name.contains("/0000000002/")).collect();
+    for name in read.iter().copied().chain(&files(&root, "snap")) {
+        let path = root.join(name);
+        let bytes = std::fs::read(&path).unwrap();
+        let mut damaged = bytes.clone();
+        damaged[bytes.len() / 2] ^= 1;
+        std::fs::write(&path, damaged).unwrap();
+        let (code, text) = log_command(&bucket, &["verify"]);
+        assert!(code == 1 && text.contains(name), "{name}: {text}");
+        std::fs::remove_file(&path).unwrap();
+        let (code, text) = log_command(&bucket, &["verify"]);
+        // Without its only snapshot, the log is whole: no record was removed yet.
+        let is_needed = Some(&name) != read.last() && !name.ends_with("/manifest");
+        assert_eq!(code == 1, is_needed, "{name}: {text}");
+        std::fs::write(&path, bytes).unwrap();
+    }
+    assert_eq!(log_command(&bucket, &["verify"]).0, 0);
+}
+
 /// What a command prints.
 fn ran(command: &mut Command) -> String {
     let ran = command.output().unwrap();

@@ -1,0 +1,274 @@
+//! `tidegate log`: reads the replicated log of a server, which may run.
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+
+use anyhow::Context as _;
+use clap::Subcommand;
+use indicatif::HumanBytes;
+use serde::Serialize;
+use serde_json::json;
+use url::Url;
+
+use super::{Context, ExitCode, UsageError, context::print_error, output};
+use tidegate_backends::{
+    bucket_log::{BucketAddress, Edge, Entry, LogError, LogReader, What},
+    system::{SystemClock, SystemEntropy},
+};
+use tidegate_core::time::Timestamp;
+use tidegate_server::settings::Settings;
+
+/// The commands on a replicated log.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Read the whole log and check it: every object is what was written and follows the one before
+    /// it, and snapshots have their parts. What transactions do is not checked.
+    Verify(Address),
+    /// List the epochs of the log, or the objects of one.
+    Show {
+        /// The bucket.
+        #[command(flatten)]
+        address: Address,
+        /// List the objects of this epoch.
+        #[arg(long, value_name = "NUMBER")]
+        epoch: Option<u64>,
+    },
+}
+
+/// The bucket of a log.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Nothing is written. Objects that are missing at the end of the log cannot be \
+    noticed. A leader that removes old records at the same time can make an object seem to be \
+    missing: repeat the command then.\n\n\
+    Example:\n  \
+    tidegate log verify --log s3://bucket/prefix"
+)]
+pub struct Address {
+    /// The URL of the bucket (file, s3, gs or az) [default: the server's setting `log`].
+    #[arg(long, value_name = "URL")]
+    log: Option<Url>,
+    /// A TOML file with the server's settings.
+    #[arg(long, env = "TIDEGATE_CONFIG")]
+    config: Option<PathBuf>,
+}
+
+/// Reads the log.
+///
+/// # Errors
+///
+/// No bucket is named, it cannot be used, or it has no log.
+pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Verify(address) => verify(address, ctx).await,
+        Command::Show { address, epoch: None } => epochs(address, ctx).await,
+        Command::Show { address, epoch: Some(epoch) } => objects(address, epoch, ctx).await,
+    }
+}
+
+/// What the log has.
+#[derive(Debug, Default, Serialize)]
+struct Total {
+    epochs: usize,
+    records: u64,
+    transactions: u64,
+    bytes: u64,
+    snapshots: u64,
+    snapshot_bytes: u64,
+}
+
+async fn verify(address: Address, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let (reader, address) = open(address).await?;
+    let mut epochs = Epochs::default();
+    if let Err(problem) = reader.read(|entry| epochs.add(entry)).await {
+        return Ok(refused(&problem));
+    }
+    let total = epochs.total();
+    if ctx.json() {
+        let id = format!("{:032x}", reader.id().0);
+        let mut value = serde_json::to_value(&total)?;
+        value["log"] = json!(id);
+        ctx.print(value)?;
+        return Ok(ExitCode::Ok);
+    }
+    let Total { epochs, records, transactions, bytes, snapshots, snapshot_bytes } = total;
+    ctx.print(format_args!(
+        "{address} is whole: {records} records with {transactions} transactions ({}) in {epochs} \
+         epochs, and {snapshots} snapshots ({})",
+        HumanBytes(bytes),
+        HumanBytes(snapshot_bytes)
+    ))?;
+    Ok(ExitCode::Ok)
+}
+
+async fn epochs(address: Address, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let (reader, _) = open(address).await?;
+    let mut epochs = Epochs::default();
+    let read = reader.read(|entry| epochs.add(entry)).await;
+    if ctx.json() {
+        let epochs: Vec<&ShownEpoch> = epochs.0.values().collect();
+        ctx.print(json!({"epochs": epochs}))?;
+    } else {
+        let titles =
+            ["EPOCH", "LEADER", "BEGAN", "RECORDS", "TRANSACTIONS", "SIZE", "SEALED", "SNAPSHOT"];
+        let size = |bytes| HumanBytes(bytes).to_string();
+        let rows = epochs.0.values().map(|epoch| {
+            [
+                epoch.epoch.to_string(),
+                epoch.leader.clone().unwrap_or_else(output::dash),
+                output::when_known(epoch.began_at, ctx.now()),
+                epoch.records.to_string(),
+                epoch.transactions.to_string(),
+                size(epoch.bytes),
+                output::when_known(epoch.sealed_at, ctx.now()),
+                epoch.snapshot_bytes.map_or_else(output::dash, size),
+            ]
+        });
+        ctx.print_tables(output::table(ctx.look, titles, rows))?;
+    }
+    Ok(read.map_or_else(|problem| refused(&problem), |_| ExitCode::Ok))
+}
+
+/// An object of an epoch, as it is shown.
+#[derive(Debug, Serialize)]
+struct ShownObject {
+    slot: String,
+    kind: &'static str,
+    written_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    transactions: Option<usize>,
+    bytes: u64,
+}
+
+async fn objects(address: Address, number: u64, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let (reader, _) = open(address).await?;
+    let mut objects = Vec::new();
+    let read = reader
+        .read(|entry| {
+            let Entry::Object { slot, time, bytes, what } = entry else { return };
+            if slot.epoch.number() != number {
+                return;
+            }
+            let (kind, transactions) = match what {
+                What::Start(_) => ("start", None),
+                What::Record(transactions) => ("record", Some(transactions)),
+                What::Seal => ("seal", None),
+            };
+            let slot = slot.to_string();
+            objects.push(ShownObject { slot, kind, written_at: time, transactions, bytes });
+        })
+        .await;
+    if let Err(problem) = &read
+        && objects.is_empty()
+    {
+        return Ok(refused(problem));
+    }
+    if objects.is_empty() {
+        print_error(format_args!("error: the log has no objects of the epoch {number}"));
+        return Ok(ExitCode::NotFound);
+    }
+    if ctx.json() {
+        ctx.print(json!({"objects": objects}))?;
+    } else {
+        let rows = objects.iter().map(|object| {
+            [
+                object.slot.clone(),
+                object.kind.to_owned(),
+                object.written_at.to_string(),
+                object.transactions.map_or_else(output::dash, |count| count.to_string()),
+                HumanBytes(object.bytes).to_string(),
+            ]
+        });
+        let titles = ["SLOT", "KIND", "WRITTEN", "TRANSACTIONS", "SIZE"];
+        ctx.print_tables(output::table(ctx.look, titles, rows))?;
+    }
+    Ok(read.map_or_else(|problem| refused(&problem), |_| ExitCode::Ok))
+}
+
+fn refused(problem: &LogError) -> ExitCode {
+    print_error(format_args!("error: {problem}"));
+    ExitCode::Refused
+}
+
+/// A reader of the log that the options name.
+async fn open(address: Address) -> anyhow::Result<(LogReader, BucketAddress)> {
+    let usage = |text: String| anyhow::Error::from(UsageError(text));
+    let address = match &address.log {
+        Some(url) => BucketAddress::parse(url).map_err(|bad| usage(format!("--log {bad}")))?,
+        None => Settings::load(address.config.as_deref(), &())?
+            .log_address()
+            .map_err(|fault| usage(format!("the setting {} {}", fault.setting, fault.problem)))?
+            .ok_or_else(|| usage("name the bucket of the log with --log".into()))?,
+    };
+    let no_log = || usage(format!("{address} has no log"));
+    // A client would create it.
+    if address.directory().is_some_and(|dir| !dir.is_dir()) {
+        return Err(no_log());
+    }
+    let edge = Edge {
+        bucket: Arc::new(address.connect().context("log")?.log),
+        clock: Arc::new(SystemClock),
+        entropy: Arc::new(SystemEntropy),
+    };
+    let reader = LogReader::open(edge).await?.ok_or_else(no_log)?;
+    Ok((reader, address))
+}
+
+/// An epoch, as it is shown.
+#[derive(Debug, Default, Serialize)]
+struct ShownEpoch {
+    epoch: u64,
+    /// None if only the snapshot of the epoch is left.
+    leader: Option<String>,
+    began_at: Option<Timestamp>,
+    records: u64,
+    transactions: u64,
+    bytes: u64,
+    sealed_at: Option<Timestamp>,
+    snapshot_bytes: Option<u64>,
+}
+
+/// Epochs by their numbers.
+#[derive(Default)]
+struct Epochs(BTreeMap<u64, ShownEpoch>);
+
+impl Epochs {
+    fn add(&mut self, entry: Entry) {
+        match entry {
+            Entry::Object { slot, time, bytes, what } => {
+                let epoch = self.epoch(slot.epoch.number());
+                epoch.bytes += bytes;
+                match what {
+                    What::Start(leader) => {
+                        (epoch.leader, epoch.began_at) = (Some(leader), Some(time));
+                    }
+                    What::Record(transactions) => {
+                        epoch.records += 1;
+                        epoch.transactions += transactions as u64;
+                    }
+                    What::Seal => epoch.sealed_at = Some(time),
+                }
+            }
+            Entry::Snapshot { epoch, bytes, .. } => {
+                self.epoch(epoch.number()).snapshot_bytes = Some(bytes);
+            }
+        }
+    }
+
+    fn epoch(&mut self, number: u64) -> &mut ShownEpoch {
+        self.0
+            .entry(number)
+            .or_insert_with(|| ShownEpoch { epoch: number, ..ShownEpoch::default() })
+    }
+
+    fn total(&self) -> Total {
+        let mut total = Total { epochs: self.0.len(), ..Total::default() };
+        for epoch in self.0.values() {
+            total.records += epoch.records;
+            total.transactions += epoch.transactions;
+            total.bytes += epoch.bytes;
+            total.snapshots += u64::from(epoch.snapshot_bytes.is_some());
+            total.snapshot_bytes += epoch.snapshot_bytes.unwrap_or(0);
+        }
+        total
+    }
+}
