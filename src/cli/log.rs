@@ -125,7 +125,7 @@ async fn epochs(address: Address, ctx: &Context) -> anyhow::Result<ExitCode> {
         });
         ctx.print_tables(output::table(ctx.look, titles, rows))?;
     }
-    Ok(read.map_or_else(|problem| refused(&problem), |_| ExitCode::Ok))
+    Ok(read.map_or_else(|problem| refused(&problem), |()| ExitCode::Ok))
 }
 
 /// An object of an epoch, as it is shown.
@@ -181,7 +181,7 @@ async fn objects(address: Address, number: u64, ctx: &Context) -> anyhow::Result
         let titles = ["SLOT", "KIND", "WRITTEN", "TRANSACTIONS", "SIZE"];
         ctx.print_tables(output::table(ctx.look, titles, rows))?;
     }
-    Ok(read.map_or_else(|problem| refused(&problem), |_| ExitCode::Ok))
+    Ok(read.map_or_else(|problem| refused(&problem), |()| ExitCode::Ok))
 }
 
 fn refused(problem: &LogError) -> ExitCode {
@@ -248,7 +248,7 @@ impl Epochs {
                     What::Seal => epoch.sealed_at = Some(time),
                 }
             }
-            Entry::Snapshot { epoch, bytes, .. } => {
+            Entry::Snapshot { epoch, bytes } => {
                 self.epoch(epoch.number()).snapshot_bytes = Some(bytes);
             }
         }

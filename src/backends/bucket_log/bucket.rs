@@ -22,7 +22,7 @@ use super::{
 };
 
 /// The first wait before a request is repeated; each further one is twice as long.
-const MIN_RETRY_DELAY: Duration = Duration::from_millis(50);
+pub(super) const MIN_RETRY_DELAY: Duration = Duration::from_millis(50);
 /// The longest wait before a request is repeated.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
 /// Most bytes that are read of a hint. Hints are smaller.
@@ -210,13 +210,8 @@ impl Edge {
         least + most.saturating_sub(least).mul_f64(self.entropy.fraction())
     }
 
-    /// A random wait before a request is repeated the `count`th time, from 1 on.
-    pub(super) fn retry_delay(&self, count: u32) -> Duration {
-        let delay = (MIN_RETRY_DELAY * 2_u32.saturating_pow(count - 1)).min(MAX_RETRY_DELAY);
-        self.span(delay / 2, delay)
-    }
-
-    async fn back_off(&self, delay: &mut Duration) {
+    /// Waits before a request is repeated, and doubles the next wait.
+    pub(super) async fn back_off(&self, delay: &mut Duration) {
         self.pause(self.span(*delay / 2, *delay)).await;
         *delay = (*delay * 2).min(MAX_RETRY_DELAY);
     }

@@ -12,7 +12,7 @@ use tidegate_core::time::Timestamp;
 
 use super::{
     body::{self, StartRecord},
-    bucket::Edge,
+    bucket::{Edge, MIN_RETRY_DELAY},
     create::GetAnswer,
     error::LogError,
     follow::{decode_claim, next_read_ahead},
@@ -53,8 +53,6 @@ pub enum Entry {
     Snapshot {
         /// The epoch.
         epoch: Epoch,
-        /// How many parts it has.
-        parts: usize,
         /// The bytes of its parts.
         bytes: u64,
     },
@@ -90,14 +88,14 @@ impl LogReader {
     }
 
     /// Reads the log from the oldest snapshot, or from its beginning, to the end, and passes each
-    /// part of it to `on_entry`. It returns the end.
+    /// part of it to `on_entry`.
     ///
     /// # Errors
     ///
     /// [`LogError::Object`] names the first object that is damaged, missing or not where it belongs,
     /// or that the store does not return. A leader that removes old records at the same time can make
     /// an object seem to be missing.
-    pub async fn read(&self, mut on_entry: impl FnMut(Entry)) -> Result<Tail, LogError> {
+    pub async fn read(&self, mut on_entry: impl FnMut(Entry)) -> Result<(), LogError> {
         let mut snapshots = self.snapshots().await?;
         let mut tail = Tail::START;
         if let Some((epoch, oldest)) = snapshots.pop_first() {
@@ -113,8 +111,10 @@ impl LogReader {
             let bytes = found.iter().flatten().map(Bytes::len).sum();
             for bytes in found {
                 let Some(bytes) = bytes else {
-                    self.check_end(tail, &snapshots).await?;
-                    return Ok(tail);
+                    if self.is_end(tail, &snapshots).await? {
+                        return Ok(());
+                    }
+                    break;
                 };
                 let object = tail
                     .read(self.log, bytes)
@@ -185,7 +185,7 @@ impl LogReader {
             }
         }
         let bytes = parts.iter().map(|part| part.bytes).sum();
-        Ok(Entry::Snapshot { epoch: snapshot.epoch, parts: parts.len(), bytes })
+        Ok(Entry::Snapshot { epoch: snapshot.epoch, bytes })
     }
 
     /// [`Self::checked`], of a snapshot behind `seal`.
@@ -197,18 +197,22 @@ impl LogReader {
         self.checked(snapshot).await
     }
 
-    /// Checks that the log ends at `tail`, whose slot is empty.
-    async fn check_end(
+    /// Whether the log ends at `tail`, whose slot was empty. If not, a leader has filled the slot
+    /// since it was read.
+    async fn is_end(
         &self,
         tail: Tail,
         behind: &BTreeMap<Epoch, Snapshot>,
-    ) -> Result<(), LogError> {
+    ) -> Result<bool, LogError> {
         // Later epochs begin, and their snapshots exist, only after a seal at the end of this one.
         let next = ObjectKey::Slot(Slot::first_of(tail.next.epoch.next()));
         let is_end = behind.is_empty()
             && read(&self.edge, &next).await?.is_none()
             && !self.goes_on_behind(tail.next).await?;
-        if is_end { Ok(()) } else { Err(LogError::object(&tail.key(), "it is gone")) }
+        if is_end || read(&self.edge, &tail.key()).await?.is_some() {
+            return Ok(is_end);
+        }
+        Err(LogError::object(&tail.key(), "it is gone"))
     }
 
     /// Whether the objects behind `gap` show that it was filled. Records that a leader had under way
@@ -246,13 +250,109 @@ fn entry(object: &Object) -> Result<Entry, LogError> {
 
 /// Reads an object, if there is one.
 async fn read(edge: &Edge, key: &ObjectKey) -> Result<Option<Bytes>, LogError> {
-    for reads in 1.. {
+    let mut delay = MIN_RETRY_DELAY;
+    for _ in 0..MAX_READS {
         match edge.bucket.read(key).await {
             GetAnswer::Found(bytes) => return Ok(Some(bytes)),
             GetAnswer::Absent => return Ok(None),
-            GetAnswer::Unknown if reads == MAX_READS => break,
-            GetAnswer::Unknown => edge.pause(edge.retry_delay(reads)).await,
+            GetAnswer::Unknown => edge.back_off(&mut delay).await,
         }
     }
     Err(LogError::object(key, "the store does not return it"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use async_trait::async_trait;
+    use parking_lot::Mutex;
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        bucket_log::{LogBucket, Removable, create::PutAnswer, object::Header},
+        system::{SystemClock, SystemEntropy},
+    };
+
+    const LOG: LogId = LogId(0xabc);
+
+    /// The objects of a log. The object `late` is absent until it was read this often.
+    #[derive(Default)]
+    struct Objects {
+        objects: BTreeMap<String, Bytes>,
+        late: Mutex<Option<(ObjectKey, u32)>>,
+    }
+
+    #[async_trait]
+    impl LogBucket for Objects {
+        async fn create(&self, key: &ObjectKey, _: Bytes) -> PutAnswer {
+            panic!("a reader writes {key}")
+        }
+
+        async fn read(&self, key: &ObjectKey) -> GetAnswer {
+            if let Some((late, reads)) = &mut *self.late.lock()
+                && late == key
+                && *reads > 0
+            {
+                *reads -= 1;
+                return GetAnswer::Absent;
+            }
+            let found = self.objects.get(&key.to_string()).cloned();
+            found.map_or(GetAnswer::Absent, GetAnswer::Found)
+        }
+
+        async fn remove(&self, object: &Removable) -> bool {
+            panic!("a reader removes {}", object.key())
+        }
+    }
+
+    /// A log with one epoch: a start record, a record and a seal.
+    fn sealed_log() -> Objects {
+        let mut objects = Objects::default();
+        let id = format!("{:032x}", LOG.0);
+        let sum = tidegate_core::checksum::checksum(&[id.as_bytes(), &1_u32.to_be_bytes()]);
+        let identity = json!({"log": id, "format": 1, "sum": sum}).to_string();
+        objects.objects.insert(ObjectKey::Identity.to_string(), identity.into());
+        let mut tail = Tail::START;
+        for (kind, body) in [
+            (Kind::Start, body::encode(&StartRecord::default())),
+            (Kind::Record, body::pack(&[Bytes::from_static(b"a transaction")])),
+            (Kind::Seal, Bytes::new()),
+        ] {
+            let (slot, time, previous) = (tail.next, tail.time, tail.hash);
+            let header = Header { kind, log: LOG, slot, nonce: 1, time, previous };
+            let object = Object::new(header, &body);
+            objects.objects.insert(tail.key().to_string(), object.bytes().clone());
+            tail = Tail::after(&object);
+        }
+        objects
+    }
+
+    /// How many parts of a log are read when one object is absent for some reads.
+    async fn read_with(late: ObjectKey, reads: u32) -> Result<usize, String> {
+        let bucket = Arc::new(Objects { late: Mutex::new(Some((late, reads))), ..sealed_log() });
+        let edge = Edge { bucket, clock: Arc::new(SystemClock), entropy: Arc::new(SystemEntropy) };
+        let reader = LogReader::open(edge).await.unwrap().expect("there is a log");
+        let mut entries = 0;
+        let read = reader.read(|_| entries += 1).await;
+        read.map(|()| entries).map_err(|problem| problem.to_string())
+    }
+
+    #[tokio::test]
+    async fn a_slot_that_a_leader_fills_during_the_read_is_read() {
+        for seq in 0..3 {
+            let key = ObjectKey::Slot(Slot { seq, ..Slot::FIRST });
+            let read = read_with(key, 1).await;
+            // Nothing is behind the last one.
+            assert_eq!(read, Ok(if seq == 2 { 2 } else { 3 }), "{key}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_record_before_a_seal_is_missing_if_it_stays_absent() {
+        let record = ObjectKey::Slot(Slot { seq: 1, ..Slot::FIRST });
+        let problem = read_with(record, u32::MAX).await.unwrap_err();
+        assert!(problem.contains("log/0000000001/000000000001"), "{problem}");
+    }
 }

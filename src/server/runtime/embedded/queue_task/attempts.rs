@@ -41,18 +41,17 @@ impl Task {
         let lease_until =
             Mutex::new(job.life.running().map_or(Timestamp::EPOCH, |run| run.lease_until));
         inner.spawn(async move {
-            let inner = server;
             let report = match &slot {
                 // Boxed: this future is much larger than that of a handler.
                 ExecutionSlot::Push => {
-                    Box::pin(deliver::push(&inner, job, &catalog, Timestamp::MAX)).await
+                    Box::pin(deliver::push(&server, job, &catalog, Timestamp::MAX)).await
                 }
-                ExecutionSlot::Handler(name) => match inner.handlers.get(name) {
+                ExecutionSlot::Handler(name) => match server.handlers.get(name) {
                     Some(handler) => {
-                        let alive = Box::pin(keep_alive(&inner, &job, &catalog, &lease_until));
+                        let alive = Box::pin(keep_alive(&server, &job, &catalog, &lease_until));
                         tokio::select! {
                             biased;
-                            report = handle(&inner, handler, job.clone()) => Some(report),
+                            report = handle(&server, handler, job.clone()) => Some(report),
                             () = alive => None,
                         }
                     }
@@ -61,7 +60,7 @@ impl Task {
             };
             let report = match report {
                 Some(report) if report.is_large() => {
-                    Some(Box::pin(bounded(&inner, report, lease_until.into_inner())).await)
+                    Some(Box::pin(bounded(&server, report, lease_until.into_inner())).await)
                 }
                 report => report,
             };
