@@ -47,7 +47,6 @@ impl Server {
     /// Adds the jobs of requests of the inbox; see [`Engine::enqueue_requests`].
     ///
     /// [`Engine::enqueue_requests`]: tidegate_engine::Engine::enqueue_requests
-    #[cfg(any(test, feature = "embedded"))]
     pub(super) async fn enqueue_requests(
         &self,
         requests: Vec<(JobId, NewJob)>,

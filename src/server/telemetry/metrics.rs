@@ -240,7 +240,6 @@ pub(crate) fn events_malformed(count: u64) {
 }
 
 /// Counts refused requests of the inbox, which are kept as dead letters.
-#[cfg(any(test, feature = "embedded"))]
 pub(crate) fn inbox_refused(count: u64) {
     counter!("tidegate_inbox_refused_total").increment(count);
 }
