@@ -7,11 +7,14 @@ use clap::Subcommand;
 use indicatif::HumanBytes;
 use serde::Serialize;
 use serde_json::json;
+use tracing::Level;
 use url::Url;
 
 use super::{Context, ExitCode, UsageError, context::print_error, output};
 use tidegate_backends::{
-    bucket_log::{BucketAddress, Edge, Entry, LogError, LogReader, What},
+    bucket_log::{
+        BucketAddress, Edge, LogEntry, LogError, LogReader, SlotContent, Tail, key::Epoch,
+    },
     system::{SystemClock, SystemEntropy},
 };
 use tidegate_core::time::Timestamp;
@@ -21,7 +24,7 @@ use tidegate_server::settings::Settings;
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Read the whole log and check it: every object is what was written and follows the one before
-    /// it, and snapshots have their parts. What transactions do is not checked.
+    /// it, and snapshots have their parts.
     Verify(Address),
     /// List the epochs of the log, or the objects of one.
     Show {
@@ -37,15 +40,14 @@ pub enum Command {
 /// The bucket of a log.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Nothing is written. Objects that are missing at the end of the log cannot be \
-    noticed. A leader that removes old records at the same time can make an object seem to be \
-    missing: repeat the command then.\n\n\
+    after_help = "Nothing is written, and servers may run. Exit code 1 names the object that is \
+    damaged or missing, and 3 means that the store does not answer.\n\n\
     Example:\n  \
     tidegate log verify --log s3://bucket/prefix"
 )]
 pub struct Address {
     /// The URL of the bucket (file, s3, gs or az) [default: the server's setting `log`].
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", env = "TIDEGATE_LOG")]
     log: Option<Url>,
     /// A TOML file with the server's settings.
     #[arg(long, env = "TIDEGATE_CONFIG")]
@@ -79,21 +81,24 @@ struct Total {
 async fn verify(address: Address, ctx: &Context) -> anyhow::Result<ExitCode> {
     let (reader, address) = open(address).await?;
     let mut epochs = Epochs::default();
-    if let Err(problem) = reader.read(|entry| epochs.add(entry)).await {
-        return Ok(refused(&problem));
-    }
+    let end = match reader.verify(|entry| epochs.add(entry)).await {
+        Ok(end) => end,
+        Err(problem) => return Ok(refused(&problem)),
+    };
     let total = epochs.total();
+    let Tail { next, time, .. } = end;
     if ctx.json() {
-        let id = format!("{:032x}", reader.id().0);
         let mut value = serde_json::to_value(&total)?;
-        value["log"] = json!(id);
+        value["log"] = json!(format!("{:032x}", reader.id().0));
+        value["end"] = json!({"next_slot": next.to_string(), "written_at": time});
         ctx.print(value)?;
         return Ok(ExitCode::Ok);
     }
     let Total { epochs, records, transactions, bytes, snapshots, snapshot_bytes } = total;
     ctx.print(format_args!(
-        "{address} is whole: {records} records with {transactions} transactions ({}) in {epochs} \
-         epochs, and {snapshots} snapshots ({})",
+        "{address} is intact: {records} records with {transactions} transactions ({}) in {epochs} \
+         epochs, and {snapshots} snapshots ({}). The next slot is {next}; the object before it is of \
+         {time}.",
         HumanBytes(bytes),
         HumanBytes(snapshot_bytes)
     ))?;
@@ -103,7 +108,7 @@ async fn verify(address: Address, ctx: &Context) -> anyhow::Result<ExitCode> {
 async fn epochs(address: Address, ctx: &Context) -> anyhow::Result<ExitCode> {
     let (reader, _) = open(address).await?;
     let mut epochs = Epochs::default();
-    let read = reader.read(|entry| epochs.add(entry)).await;
+    let read = reader.list(|entry| epochs.add(entry)).await;
     if ctx.json() {
         let epochs: Vec<&ShownEpoch> = epochs.0.values().collect();
         ctx.print(json!({"epochs": epochs}))?;
@@ -125,7 +130,7 @@ async fn epochs(address: Address, ctx: &Context) -> anyhow::Result<ExitCode> {
         });
         ctx.print_tables(output::table(ctx.look, titles, rows))?;
     }
-    Ok(read.map_or_else(|problem| refused(&problem), |()| ExitCode::Ok))
+    Ok(read.map_or_else(|problem| refused(&problem), |_| ExitCode::Ok))
 }
 
 /// An object of an epoch, as it is shown.
@@ -142,21 +147,20 @@ struct ShownObject {
 async fn objects(address: Address, number: u64, ctx: &Context) -> anyhow::Result<ExitCode> {
     let (reader, _) = open(address).await?;
     let mut objects = Vec::new();
-    let read = reader
-        .read(|entry| {
-            let Entry::Object { slot, time, bytes, what } = entry else { return };
-            if slot.epoch.number() != number {
-                return;
-            }
-            let (kind, transactions) = match what {
-                What::Start(_) => ("start", None),
-                What::Record(transactions) => ("record", Some(transactions)),
-                What::Seal => ("seal", None),
-            };
-            let slot = slot.to_string();
-            objects.push(ShownObject { slot, kind, written_at: time, transactions, bytes });
-        })
-        .await;
+    let add = |entry| {
+        let LogEntry::Object { slot, time, bytes, content } = entry else { return };
+        let (kind, transactions) = match content {
+            SlotContent::Start(_) => ("start", None),
+            SlotContent::Record(transactions) => ("record", Some(transactions)),
+            SlotContent::Seal => ("seal", None),
+        };
+        let slot = slot.to_string();
+        objects.push(ShownObject { slot, kind, written_at: time, transactions, bytes });
+    };
+    let read = match Epoch::new(number) {
+        Some(epoch) => reader.list_epoch(epoch, add).await,
+        None => Ok(()),
+    };
     if let Err(problem) = &read
         && objects.is_empty()
     {
@@ -186,7 +190,10 @@ async fn objects(address: Address, number: u64, ctx: &Context) -> anyhow::Result
 
 fn refused(problem: &LogError) -> ExitCode {
     print_error(format_args!("error: {problem}"));
-    ExitCode::Refused
+    match problem {
+        LogError::NoAnswer { .. } => ExitCode::Unreachable,
+        LogError::Object { .. } | LogError::Replica(_) => ExitCode::Refused,
+    }
 }
 
 /// A reader of the log that the options name.
@@ -204,12 +211,15 @@ async fn open(address: Address) -> anyhow::Result<(LogReader, BucketAddress)> {
     if address.directory().is_some_and(|dir| !dir.is_dir()) {
         return Err(no_log());
     }
+    let bucket = Arc::new(address.connect().context("log")?.log);
     let edge = Edge {
-        bucket: Arc::new(address.connect().context("log")?.log),
+        bucket: Arc::clone(&bucket) as _,
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
     };
-    let reader = LogReader::open(edge).await?.ok_or_else(no_log)?;
+    // The causes of failed requests.
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(Level::WARN).init();
+    let reader = LogReader::open(edge, bucket).await?.ok_or_else(no_log)?;
     Ok((reader, address))
 }
 
@@ -217,7 +227,7 @@ async fn open(address: Address) -> anyhow::Result<(LogReader, BucketAddress)> {
 #[derive(Debug, Default, Serialize)]
 struct ShownEpoch {
     epoch: u64,
-    /// None if only the snapshot of the epoch is left.
+    /// None if only the snapshot of the epoch is left, or no leader has begun it.
     leader: Option<String>,
     began_at: Option<Timestamp>,
     records: u64,
@@ -232,23 +242,23 @@ struct ShownEpoch {
 struct Epochs(BTreeMap<u64, ShownEpoch>);
 
 impl Epochs {
-    fn add(&mut self, entry: Entry) {
+    fn add(&mut self, entry: LogEntry) {
         match entry {
-            Entry::Object { slot, time, bytes, what } => {
+            LogEntry::Object { slot, time, bytes, content } => {
                 let epoch = self.epoch(slot.epoch.number());
                 epoch.bytes += bytes;
-                match what {
-                    What::Start(leader) => {
+                match content {
+                    SlotContent::Start(leader) => {
                         (epoch.leader, epoch.began_at) = (Some(leader), Some(time));
                     }
-                    What::Record(transactions) => {
+                    SlotContent::Record(transactions) => {
                         epoch.records += 1;
                         epoch.transactions += transactions as u64;
                     }
-                    What::Seal => epoch.sealed_at = Some(time),
+                    SlotContent::Seal => epoch.sealed_at = Some(time),
                 }
             }
-            Entry::Snapshot { epoch, bytes } => {
+            LogEntry::Snapshot { epoch, bytes } => {
                 self.epoch(epoch.number()).snapshot_bytes = Some(bytes);
             }
         }
@@ -261,8 +271,9 @@ impl Epochs {
     }
 
     fn total(&self) -> Total {
-        let mut total = Total { epochs: self.0.len(), ..Total::default() };
+        let mut total = Total::default();
         for epoch in self.0.values() {
+            total.epochs += usize::from(epoch.bytes > 0);
             total.records += epoch.records;
             total.transactions += epoch.transactions;
             total.bytes += epoch.bytes;

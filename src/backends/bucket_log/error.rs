@@ -1,11 +1,11 @@
-//! Why a node stops. It never skips what it cannot apply: it stops at that position, and nothing is
-//! lost.
+//! Why a node or a reader stops. It never skips what it cannot apply: it stops at that position, and
+//! nothing is lost.
 
 use std::fmt::Display;
 
 use super::{key::ObjectKey, replica::ReplicaError};
 
-/// Why a node stops.
+/// Why a node or a reader stops.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// An object is damaged, of a later release, or not where it belongs. An operator must act.
@@ -15,6 +15,12 @@ pub enum LogError {
         key: String,
         /// What is wrong with it.
         problem: String,
+    },
+    /// The store does not return an object, nor that it is absent.
+    #[error("the store does not answer a request for the object {key} of the log")]
+    NoAnswer {
+        /// Its name.
+        key: String,
     },
     /// The local store failed. The node may be started again.
     #[error(transparent)]

@@ -14,6 +14,10 @@ use super::{
     tail::{Durable, Tail},
 };
 
+/// Most PUTs of records under way. It is part of the protocol: an object this many slots after an empty
+/// one shows that the empty one was filled, because the PUT of its record had ended.
+pub(super) const MAX_PUTS: u64 = 4;
+
 /// What is known of a PUT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
@@ -54,8 +58,8 @@ impl<T> Flight<T> {
     }
 
     /// How many records are under way.
-    pub(super) fn len(&self) -> usize {
-        self.entries.len()
+    pub(super) fn len(&self) -> u64 {
+        self.entries.len() as u64
     }
 
     /// Whether no record is under way.

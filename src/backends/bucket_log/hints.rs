@@ -1,4 +1,5 @@
-//! Hints: they help a node to choose when to try to lead. No decision depends on one.
+//! Hints: they help a node to choose when to try to lead, and to notice that the bucket has lost
+//! objects. Nothing else depends on one.
 //!
 //! ```text
 //!   hint/leader     the beat of the leader: it lives, and its log ends here
@@ -68,9 +69,9 @@ pub trait Hints: Send + Sync {
 /// A sign of life of the leader.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Beat {
-    /// The epoch that it leads, or has ended.
+    /// The epoch that it leads, or has ended. It is claimed.
     pub epoch: u64,
-    /// The number of the next slot of the epoch.
+    /// The number of the next slot of the epoch: those before it are filled.
     pub seq: u64,
     /// Where it answers requests.
     pub address: String,
@@ -81,17 +82,22 @@ pub(super) struct Beat {
 }
 
 impl Beat {
-    fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         serde_json::from_slice(bytes).ok()
     }
 
-    fn encode(&self) -> Bytes {
+    pub(super) fn encode(&self) -> Bytes {
         serde_json::to_vec(self).expect("a beat is plain data").into()
     }
 
     /// Whether the log of the leader ends at `next`.
     pub(super) fn is_at(&self, next: Slot) -> bool {
         (self.epoch, self.seq) == (next.epoch.number(), next.seq)
+    }
+
+    /// Whether the log of the leader had an object in `slot`.
+    pub(super) fn is_after(&self, slot: Slot) -> bool {
+        self.epoch == slot.epoch.number() && self.seq > slot.seq
     }
 
     /// How long silence after it means nothing.
@@ -188,12 +194,11 @@ impl<R: Replica> Node<R> {
     }
 
     async fn write_beat(&self, count: u32, within: Duration) -> bool {
-        let (Some(hints), Some(epoch)) = (&self.hints, self.leadership.epoch()) else {
-            return true;
-        };
+        let (Some(hints), Some(_)) = (&self.hints, self.leadership.epoch()) else { return true };
+        let Slot { epoch, seq } = self.replica.tail().next;
         let beat = Beat {
             epoch: epoch.number(),
-            seq: self.replica.tail().next.seq,
+            seq,
             address: self.settings.address.clone(),
             count: count.into(),
             next_within_ms: within.as_millis() as u64,

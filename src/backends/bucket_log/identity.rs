@@ -4,7 +4,13 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tidegate_core::checksum::checksum;
 
-use super::{bucket::Edge, create::Created, error::LogError, key::ObjectKey, object::LogId};
+use super::{
+    bucket::Edge,
+    create::Created,
+    error::LogError,
+    key::{Epoch, ObjectKey},
+    object::LogId,
+};
 
 /// The only format of a log.
 const FORMAT: u32 = 1;
@@ -39,12 +45,23 @@ impl Identity {
 pub async fn identify(edge: &Edge) -> Result<LogId, LogError> {
     let key = ObjectKey::Identity;
     let there = edge.read(&key).await;
-    let bytes = if let Some(there) = there { there } else { create(edge, &key).await? };
+    let bytes = match there {
+        Some(there) => there,
+        None => create(edge, &key).await?,
+    };
     parse(&bytes).map_err(|problem| LogError::object(&key, problem))
 }
 
 /// Creates the identity of a new log, unless another process does so at the same time.
+///
+/// # Errors
+///
+/// [`LogError::Object`] if there is a log, and its identity was lost.
 async fn create(edge: &Edge, key: &ObjectKey) -> Result<Bytes, LogError> {
+    if edge.read(&ObjectKey::Claim(Epoch::FIRST)).await.is_some() {
+        let created = edge.read(key).await;
+        return created.ok_or_else(|| LogError::object(key, "it is gone"));
+    }
     let drawn = Identity::new(LogId(edge.entropy.bits()));
     let drawn = serde_json::to_vec(&drawn).map_err(|error| LogError::object(key, error))?;
     let drawn = Bytes::from(drawn);

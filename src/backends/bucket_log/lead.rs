@@ -13,6 +13,8 @@ use super::{
     body::{self, EpochClaim, StartRecord},
     create::Created,
     error::LogError,
+    flight::MAX_PUTS,
+    hints::Beat,
     key::{Epoch, ObjectKey, Slot},
     node::Node,
     object::{Hash, Kind},
@@ -30,9 +32,21 @@ pub(super) struct Leading {
 
 impl<R: Replica> Node<R> {
     /// Tries to lead; none if another node was faster.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::Object`] names an object that the log had and has no longer. Leading would make the
+    /// loss final, and an operator can restore the object.
     pub(super) async fn lead(&self) -> Result<Option<Leading>, LogError> {
+        // What it names was in the log before the log is read.
+        let beat = self.read_beat().await;
         self.catch_up().await?;
         let newest = self.newest_epoch().await;
+        if let Some(claimed) = beat.as_ref().and_then(|beat| Epoch::new(beat.epoch))
+            && newest < Some(claimed)
+        {
+            return Err(LogError::object(&ObjectKey::Claim(claimed), "it is gone"));
+        }
         if self.planted.has(PlantedBug::EpochReused)
             && let Some(epoch) = newest
             && self.leadership.epoch().is_none()
@@ -45,7 +59,7 @@ impl<R: Replica> Node<R> {
             return Ok(None);
         }
         while self.replica.tail().next.epoch < epoch {
-            self.seal().await?;
+            self.seal(beat.as_ref()).await?;
         }
         if self.replica.tail().next != Slot::first_of(epoch) {
             return Ok(None);
@@ -72,13 +86,25 @@ impl<R: Replica> Node<R> {
         Ok(created == Created::Own)
     }
 
-    /// Seals the epoch of the tail, unless it is sealed already.
-    async fn seal(&self) -> Result<(), LogError> {
+    /// Seals the epoch of the tail, unless it is sealed already. `beat` was read before the log.
+    async fn seal(&self, beat: Option<&Beat>) -> Result<(), LogError> {
         let target = self.replica.tail().next.epoch;
         self.catch_up().await?;
         let tail = self.replica.tail();
         if tail.next.epoch != target {
             return Ok(());
+        }
+        if self.was_filled(tail.next, beat).await {
+            if self.edge.read(&tail.key()).await.is_some() {
+                // A leader has filled the slot meanwhile. Then following goes on.
+                return Ok(());
+            }
+            let snapshot = self.newest_snapshot().await?;
+            return match snapshot.filter(|snapshot| snapshot.epoch >= target) {
+                // A truncation has emptied the slot.
+                Some(snapshot) => self.discard(Some(snapshot)).await,
+                None => Err(LogError::object(&tail.key(), "it is gone")),
+            };
         }
         let seal = self.object(Kind::Seal, tail, &Bytes::new());
         // A record of the old leader, or another seal, may be there. Then following goes on.
@@ -92,6 +118,14 @@ impl<R: Replica> Node<R> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether the slot `empty` was filled: the leader has said so, or no leader could have filled a
+    /// later one otherwise.
+    async fn was_filled(&self, empty: Slot, beat: Option<&Beat>) -> bool {
+        let later = Slot { seq: empty.seq + MAX_PUTS, ..empty };
+        beat.is_some_and(|beat| beat.is_after(empty))
+            || self.edge.read(&ObjectKey::Slot(later)).await.is_some()
     }
 
     /// Creates the start record of the epoch of the tail: the proof that no other process has sealed

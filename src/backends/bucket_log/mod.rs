@@ -58,7 +58,7 @@ pub use hints::{Hint, Hints};
 pub use identity::identify;
 pub use node::{Ended, Node, NodeSettings};
 pub use probe::{UnfitStore, probe};
-pub use reader::{Entry, LogReader, What};
+pub use reader::{LogEntry, LogReader, SlotContent};
 pub use replica::{Frozen, NextPart, Replica, ReplicaError, Restored, SnapshotParts};
 pub use tail::{Durable, Tail};
 pub use truncate::Removable;

@@ -29,6 +29,7 @@ use super::{
     planted::Planted,
     replica::Replica,
     tail::Tail,
+    truncate::KEPT_SNAPSHOTS,
 };
 
 /// A standby whose leader beats reads the log once in this many polls, even if the beat says that
@@ -40,8 +41,6 @@ const POLLS_PER_FOLLOW: u64 = 15;
 pub struct NodeSettings {
     /// Where this node answers requests, for the others.
     pub address: String,
-    /// Most PUTs of records under way.
-    pub max_puts: usize,
     /// The least time between the starts of two PUTs of records.
     pub log_interval: Duration,
     /// The number of records at which an epoch ends.
@@ -69,12 +68,11 @@ impl Default for NodeSettings {
     fn default() -> Self {
         Self {
             address: String::new(),
-            max_puts: 4,
             log_interval: Duration::from_millis(100),
             rollover_records: 10_000,
             rollover_bytes: 64 << 20,
             rollover_interval: Duration::from_hours(24),
-            kept_snapshots: 2,
+            kept_snapshots: KEPT_SNAPSHOTS,
             poll_interval: Duration::from_secs(2),
             patience: (Duration::from_secs(8), Duration::from_secs(15)),
             beat_interval: Duration::from_secs(4),

@@ -85,7 +85,7 @@ pub struct Header {
     pub kind: Kind,
     /// The log that it belongs to.
     pub log: LogId,
-    /// Its slot. A claim has the first one of its epoch; a manifest that of the seal.
+    /// Its slot. A claim and a manifest have the first one of their epoch.
     pub slot: Slot,
     /// The life of the process that wrote it.
     pub nonce: u128,

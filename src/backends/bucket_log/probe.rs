@@ -36,6 +36,12 @@ pub enum UnfitStore {
     /// It does not remove an object.
     #[error("an object cannot be removed: check the right to delete")]
     NoRemovals,
+    /// It does not return that an object is absent.
+    #[error(
+        "it is not known whether an object is absent: check the right to list the bucket \
+         (s3:ListBucket), without which S3 refuses to read what is absent"
+    )]
+    NoAbsence,
 }
 
 /// Checks with one object that the store of `edge` can have a log. Each request is sent once, so
@@ -55,7 +61,11 @@ pub async fn probe(edge: &Edge) -> Result<(), UnfitStore> {
     let is_removed = edge.bucket.remove(&Removable::probe(nonce)).await;
     let found = edge.bucket.read(&key).await;
     conclude(&puts, again, &read, bytes)?;
-    if is_removed && found == GetAnswer::Absent { Ok(()) } else { Err(UnfitStore::NoRemovals) }
+    match found {
+        GetAnswer::Absent if is_removed => Ok(()),
+        GetAnswer::Unknown if is_removed => Err(UnfitStore::NoAbsence),
+        _ => Err(UnfitStore::NoRemovals),
+    }
 }
 
 /// What follows from the answers to `puts` at once, to one more PUT, and to a read after them.

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   requests ──▶ one record ──PUT──▶ decided? ──in order──▶ apply ──▶ answers
-//!                    up to `max_puts` under way
+//!                    up to `MAX_PUTS` under way
 //! ```
 //!
 //! Nothing is evaluated before it is durable, so an answer never has to be taken back.
@@ -19,7 +19,7 @@ use super::{
     body,
     create::Created,
     error::LogError,
-    flight::Flight,
+    flight::{Flight, MAX_PUTS},
     handle::{LogRefusal, LogRequest, MAX_WAITING_REQUESTS, Reply, take_group},
     key::Epoch,
     lead::Leading,
@@ -235,10 +235,7 @@ impl<R: Replica> Node<R> {
 
     /// Starts the PUTs that may start now.
     fn start_puts<'n>(&'n self, work: &mut Work<'n, R::Answer>) {
-        while !work.waiting.is_empty()
-            && work.flight.len() < self.settings.max_puts
-            && work.timer.is_none()
-        {
+        while !work.waiting.is_empty() && work.flight.len() < MAX_PUTS && work.timer.is_none() {
             let group = take_group(&mut work.waiting);
             if group.is_empty() {
                 return;

@@ -15,6 +15,8 @@ use super::{
     snapshot::Snapshot,
 };
 
+/// How many snapshots servers keep, and all records after the oldest of them.
+pub(super) const KEPT_SNAPSHOTS: usize = 2;
 /// Most objects that are removed at once.
 const MAX_REMOVALS_AT_ONCE: usize = 32;
 /// How often an object may be found again that the store has removed.

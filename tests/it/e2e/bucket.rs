@@ -27,24 +27,29 @@ use super::{
 
 const KEY: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
 
-/// A bucket in a directory, for servers that take over after a second.
-struct Bucket(TempDir);
+/// A server on an empty disk, which follows or leads `log`, and takes over after a second.
+pub fn server_of_log(log: &str) -> Setup {
+    Setup::new()
+        .flag("--log", log)
+        .env("TIDEGATE_ENCRYPTION_KEY", KEY)
+        .env("TIDEGATE_TAKEOVER_SECONDS", "1")
+}
+
+/// A bucket in a directory.
+pub struct Bucket(TempDir);
 
 impl Bucket {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
-    fn address(&self) -> String {
+    /// The address of its log.
+    pub fn address(&self) -> String {
         format!("file://{}/log", text(self.0.path()))
     }
 
-    /// A server on an empty disk.
     fn server(&self) -> Setup {
-        Setup::new()
-            .flag("--log", self.address())
-            .env("TIDEGATE_ENCRYPTION_KEY", KEY)
-            .env("TIDEGATE_TAKEOVER_SECONDS", "1")
+        server_of_log(&self.address())
     }
 
     fn standby(&self) -> Setup {
@@ -215,10 +220,9 @@ async fn a_lost_machine_is_restored_from_its_bucket() {
     a_lost_machine_is_restored(|| bucket.server()).await;
 }
 
-/// The environment names the endpoint and its credentials, as the local stack's script sets them.
-#[tokio::test]
-#[ignore = "needs a local stack"]
-async fn on_a_local_stack_a_lost_machine_is_restored_from_s3() {
+/// The address of a log in a new bucket of the local stack. The environment names its endpoint and
+/// credentials, as the local stack's script sets them.
+pub async fn new_log_in_s3() -> String {
     #[expect(clippy::disallowed_methods, reason = "localstack/test sets it")]
     let endpoint = std::env::var("AWS_ENDPOINT_URL").expect("there is a local stack");
     let bucket = format!("tidegate-log-{:016x}", SystemEntropy.bits());
@@ -230,13 +234,16 @@ async fn on_a_local_stack_a_lost_machine_is_restored_from_s3() {
         .header("authorization", credentials)
         .send();
     assert_eq!(made.await.unwrap().status(), 200);
-    a_lost_machine_is_restored(|| {
-        Setup::new()
-            .flag("--log", format!("s3://{bucket}/log"))
-            .env("TIDEGATE_ENCRYPTION_KEY", KEY)
-            .env("TIDEGATE_TAKEOVER_SECONDS", "1")
-    })
-    .await;
+    format!("s3://{bucket}/log")
+}
+
+#[tokio::test]
+#[ignore = "needs a local stack"]
+async fn on_a_local_stack_a_lost_machine_is_restored_from_s3() {
+    let log = new_log_in_s3().await;
+    a_lost_machine_is_restored(|| server_of_log(&log)).await;
+    let (code, text) = log_command(&log, &["verify"]);
+    assert!(code == 0 && text.contains("is intact"), "{text}");
 }
 
 #[tokio::test]
@@ -414,10 +421,55 @@ async fn what_does_not_fit_a_log_is_refused() {
     assert!(!status.success() && log.contains("is no copy of a log"), "{log}");
 }
 
+#[tokio::test]
+async fn a_server_does_not_lead_a_log_that_has_lost_an_object() {
+    let bucket = Bucket::new();
+    let server = bucket.server().start().await;
+    server.job_type("t", json!({})).await;
+    for _ in 0..8 {
+        server.enqueue_a("t").await;
+    }
+    eventually("the leader has begun to beat", || async { (bucket.beats() > 0).then_some(()) })
+        .await;
+    lose(server);
+    let root = bucket.0.path().join("log");
+    let slots = files(&root, "log");
+    let beat = root.join("hint/leader");
+    // The leader of a log without a standby beats once a minute.
+    let mut last_beat: Value = serde_json::from_slice(&std::fs::read(&beat).unwrap()).unwrap();
+    last_beat["seq"] = json!(slots.len());
+    std::fs::write(&beat, last_beat.to_string()).unwrap();
+    for (name, has_beat) in [
+        ("log.json", true),
+        ("log.json", false),
+        ("epoch/0000000001", true),
+        (slots.last().unwrap(), true),
+        // More objects follow than a leader has under way.
+        (&slots[2], false),
+    ] {
+        let path = root.join(name);
+        let bytes = std::fs::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        if !has_beat {
+            std::fs::remove_file(&beat).unwrap();
+        }
+        let (status, log) = bucket.server().refused().await;
+        assert!(!status.success() && log.contains(name), "{name}: {log}");
+        let left = files(&root, "log").into_iter().chain([name.to_owned()]);
+        let left: BTreeSet<String> = left.filter(|left| left.starts_with("log/")).collect();
+        assert_eq!(left, slots.iter().cloned().collect(), "{name}");
+        std::fs::write(&path, bytes).unwrap();
+        std::fs::write(&beat, last_beat.to_string()).unwrap();
+    }
+    let server = bucket.server().start().await;
+    let jobs = server.get("/v1/jobs").await.is(200);
+    assert_eq!(jobs["jobs"].as_array().unwrap().len(), 8);
+}
+
 /// The exit code of `tidegate log`, and what it prints.
-fn log_command(bucket: &Bucket, args: &[&str]) -> (i32, String) {
+fn log_command(log: &str, args: &[&str]) -> (i32, String) {
     let words = [&["log"], args].concat();
-    let done = program(&words).args(["--log", &bucket.address()]).output().unwrap();
+    let done = program(&words).args(["--log", log]).output().unwrap();
     let text = String::from_utf8([done.stdout, done.stderr].concat()).unwrap();
     (done.status.code().unwrap(), text)
 }
@@ -439,12 +491,12 @@ fn files(root: &Path, dir: &str) -> Vec<String> {
 #[tokio::test]
 async fn a_log_is_verified_and_what_is_damaged_is_named() {
     let bucket = Bucket::new();
-    assert_eq!(log_command(&bucket, &["verify"]).0, 2, "there is no log yet");
+    assert_eq!(log_command(&bucket.address(), &["verify"]).0, 2, "there is no log yet");
     assert!(!bucket.0.path().join("log").exists());
     let server = bucket.server().start().await;
     server.job_type("t", json!({})).await;
     server.enqueue_a("t").await;
-    let (code, text) = log_command(&bucket, &["verify", "--json"]);
+    let (code, text) = log_command(&bucket.address(), &["verify", "--json"]);
     let running: Value = serde_json::from_str(&text).unwrap();
     assert_eq!((code, &running["epochs"]), (0, &json!(1)), "{text}");
     server.enqueue_a("t").await;
@@ -455,16 +507,16 @@ async fn a_log_is_verified_and_what_is_damaged_is_named() {
         .await;
     drop(second.stop().await);
 
-    let (code, text) = log_command(&bucket, &["verify", "--json"]);
+    let (code, text) = log_command(&bucket.address(), &["verify", "--json"]);
     let whole: Value = serde_json::from_str(&text).unwrap();
     assert_eq!((code, &whole["snapshots"]), (0, &json!(1)), "{text}");
-    let (code, text) = log_command(&bucket, &["show", "--json"]);
+    let (code, text) = log_command(&bucket.address(), &["show", "--json"]);
     let shown: Value = serde_json::from_str(&text).unwrap();
     let last = shown["epochs"].as_array().unwrap().last().unwrap();
     assert!(code == 0 && last["sealed_at"].is_string(), "{text}");
-    let (code, text) = log_command(&bucket, &["show", "--epoch", "2"]);
+    let (code, text) = log_command(&bucket.address(), &["show", "--epoch", "2"]);
     assert!(code == 0 && text.contains("record") && text.contains("2.0"), "{text}");
-    assert_eq!(log_command(&bucket, &["show", "--epoch", "99"]).0, 4);
+    assert_eq!(log_command(&bucket.address(), &["show", "--epoch", "99"]).0, 4);
 
     let root = bucket.0.path().join("log");
     let slots = files(&root, "log");
@@ -475,16 +527,16 @@ async fn a_log_is_verified_and_what_is_damaged_is_named() {
         let mut damaged = bytes.clone();
         damaged[bytes.len() / 2] ^= 1;
         std::fs::write(&path, damaged).unwrap();
-        let (code, text) = log_command(&bucket, &["verify"]);
+        let (code, text) = log_command(&bucket.address(), &["verify"]);
         assert!(code == 1 && text.contains(name), "{name}: {text}");
         std::fs::remove_file(&path).unwrap();
-        let (code, text) = log_command(&bucket, &["verify"]);
+        let (code, text) = log_command(&bucket.address(), &["verify"]);
         // Without its only snapshot, the log is whole: no record was removed yet.
         let is_needed = Some(&name) != read.last() && !name.ends_with("/manifest");
         assert_eq!(code == 1, is_needed, "{name}: {text}");
         std::fs::write(&path, bytes).unwrap();
     }
-    assert_eq!(log_command(&bucket, &["verify"]).0, 0);
+    assert_eq!(log_command(&bucket.address(), &["verify"]).0, 0);
 }
 
 /// What a command prints.

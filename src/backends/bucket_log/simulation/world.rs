@@ -45,7 +45,6 @@ const CALL_TIMEOUT: i64 = 4_000;
 pub fn settings(node: usize) -> NodeSettings {
     NodeSettings {
         address: format!("node {node}"),
-        max_puts: 3,
         log_interval: Duration::from_millis(20),
         rollover_records: 6,
         kept_snapshots: 1,
