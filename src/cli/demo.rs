@@ -3,8 +3,11 @@
 use std::path::PathBuf;
 
 use super::{Context, ExitCode, args};
-use crate::demo::{self, Options};
+use crate::demo::{self, Bucket, Options};
 use tidegate_core::time::Seconds;
+
+/// `--bucket` without a URL.
+const TEMPORARY: &str = "temporary";
 
 /// The options of `tidegate demo`.
 #[derive(Debug, clap::Args)]
@@ -27,8 +30,20 @@ pub struct Args {
     /// Run the server as a separate process, kill it with SIGKILL during the demo, and restart it.
     #[arg(long)]
     kill: bool,
+    /// Run two servers on a replicated log. During the demo, the leader is killed with SIGKILL, its disk is
+    /// removed, and the standby takes over. The log has a prefix of its own below URL (file, s3, gs or
+    /// az), which stays there [default: a temporary directory].
+    #[arg(
+        long,
+        value_name = "URL",
+        num_args = 0..=1,
+        default_missing_value = TEMPORARY,
+        value_parser = bucket,
+        conflicts_with_all = ["data", "kill"],
+    )]
+    bucket: Option<Bucket>,
     /// Use the server of --url or --profile and start none. The demo's queues and types stay there.
-    #[arg(long, conflicts_with_all = ["data", "port", "kill", "keep"])]
+    #[arg(long, conflicts_with_all = ["data", "port", "kill", "bucket", "keep"])]
     remote: bool,
     /// Keep serving after the demo until Ctrl-C, even without a terminal.
     #[arg(long)]
@@ -41,12 +56,17 @@ pub struct Args {
     within: Option<Seconds>,
 }
 
+fn bucket(text: &str) -> Result<Bucket, url::ParseError> {
+    if text == TEMPORARY { Ok(Bucket::Temporary) } else { Ok(Bucket::At(text.parse()?)) }
+}
+
 /// Runs the demo.
 ///
 /// # Errors
 ///
 /// The server cannot be started, or rejects a request of the demo.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
-    let Args { jobs, data, port, kill, remote, keep, lateness, within } = args;
-    demo::run(Options { jobs, data, port, kill, remote, keep, lateness, within }, ctx).await
+    let Args { jobs, data, port, kill, bucket, remote, keep, lateness, within } = args;
+    let options = Options { jobs, data, port, kill, bucket, remote, keep, lateness, within };
+    demo::run(options, ctx).await
 }

@@ -4,7 +4,7 @@
 //! ```text
 //!   producer ──HTTP──▶ server ──HTTP──▶ web (pushes, callbacks)    ─┐
 //!                        ▲  └────HTTP── pull (leases, heartbeats) ──┴▶ event_log ──▶ verdict
-//!                        └── kill -9, with --kill                                  (the table)
+//!                        └── kill -9, with --kill or --bucket                      (the table)
 //!                                       the server's view of each job ────────────────┘
 //! ```
 //!
@@ -14,6 +14,7 @@
 
 mod event_log;
 mod live;
+mod log_servers;
 mod plan;
 mod producer;
 mod pull;
@@ -45,7 +46,8 @@ use producer::{Accepted, Producer};
 use target::Target;
 use tidegate_api::{Explanation, JobView, QueueView, pages};
 use tidegate_core::time::{Seconds, Timestamp};
-use verdict::{Evidence, ObservedJob, Row};
+use url::Url;
+use verdict::{Evidence, Kill, ObservedJob, Row};
 
 /// The secret that signs the pushes.
 const SECRET: &str = "whsec_dGlkZWdhdGUtZGVtby1zZWNyZXQtMjAyNi1sb2NhbA==";
@@ -63,6 +65,8 @@ pub struct Options {
     pub port: Option<u16>,
     /// Run the server as a separate process, kill it once, and restart it.
     pub kill: bool,
+    /// Run two servers on a replicated log in this bucket, kill the leader once, and remove its disk.
+    pub bucket: Option<Bucket>,
     /// Use the server of the global options and start none.
     pub remote: bool,
     /// Keep serving after the demo.
@@ -71,6 +75,15 @@ pub struct Options {
     pub lateness: Seconds,
     /// How long to wait for the end of the jobs, or `None` for a default by their number.
     pub within: Option<Seconds>,
+}
+
+/// The bucket of a replicated log.
+#[derive(Clone, Debug)]
+pub enum Bucket {
+    /// A temporary directory.
+    Temporary,
+    /// A bucket or a directory of the user, in which the log stays.
+    At(Url),
 }
 
 /// Runs the demo, prints its table, and keeps serving if the options or a terminal ask for it.
@@ -82,7 +95,7 @@ pub async fn run(options: Options, ctx: &Context) -> anyhow::Result<ExitCode> {
     let mut target = if options.remote {
         Target::remote(ctx.global.server())
     } else {
-        Target::open(options.data.as_deref(), options.port, options.kill).await?
+        Target::open(&options).await?
     };
     let mut workers = JoinSet::new();
     let played = tokio::select! {
@@ -170,7 +183,7 @@ async fn play(
         event_log: &event_log,
         options,
     };
-    let (jobs, kills) = watch.follow(producing, target, ctx).await?;
+    let (jobs, kill) = watch.follow(producing, target, ctx).await?;
     let took = began.elapsed();
     let waiting: Vec<&Planned> = plan
         .iter()
@@ -185,7 +198,7 @@ async fn play(
         pages: &pages,
         jobs: &jobs,
         explained: &explained,
-        kills,
+        kill,
         lateness: options.lateness.duration(),
     };
     Ok(DemoResult {
@@ -237,13 +250,13 @@ struct Watch<'a> {
 
 impl Watch<'_> {
     /// Shows the progress until each job has ended or waits by plan, or the time is up. Kills the
-    /// server once if the options contain it. Returns the jobs and the number of kills.
+    /// server once if the options contain it. Returns the jobs and the kill.
     async fn follow(
         &self,
         mut producing: JoinHandle<Result<(), Error>>,
         target: &mut Target,
         ctx: &Context,
-    ) -> anyhow::Result<(HashMap<String, ObservedJob>, usize)> {
+    ) -> anyhow::Result<(HashMap<String, ObservedJob>, Option<Kill>)> {
         let Self { client, run, started, plan, accepted, event_log, options } = self;
         let within = options.within.map_or_else(
             || Duration::from_mins(1) + Duration::from_millis(100) * options.jobs.into(),
@@ -251,7 +264,7 @@ impl Watch<'_> {
         );
         let waits = plan.iter().filter(|job| job.fate == PlannedOutcome::Waits).count();
         let live = Live::new(ctx, plan.len() - waits);
-        let (began, mut jobs, mut kills) = (Instant::now(), HashMap::new(), 0);
+        let (began, mut jobs, mut kill) = (Instant::now(), HashMap::new(), None);
         while began.elapsed() < within {
             jobs = observe(client, run, *started).await?;
             let ended = jobs
@@ -272,16 +285,24 @@ impl Watch<'_> {
             if accepted.lock().done && ended + waits == plan.len() {
                 break;
             }
-            if options.kill && kills == 0 && ended * 3 > plan.len() {
-                live.say("  kill -9 of the server, and a new one on the same data", ctx);
-                target.kill_and_restart(client).await?;
-                kills += 1;
+            let is_killed = options.kill || options.bucket.is_some();
+            if is_killed && kill.is_none() && ended * 3 > plan.len() {
+                let loses_disk = options.bucket.is_some();
+                live.say(
+                    if loses_disk {
+                        "  kill -9 of the leader, its disk is removed, and the standby takes over"
+                    } else {
+                        "  kill -9 of the server, and a new one on the same data"
+                    },
+                    ctx,
+                );
+                kill = Some(Kill { outage: target.kill(client).await?, loses_disk });
             }
             pause(POLL_INTERVAL).await;
         }
         live.clear();
         producing.abort();
-        Ok((jobs, kills))
+        Ok((jobs, kill))
     }
 }
 

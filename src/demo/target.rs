@@ -1,4 +1,5 @@
-//! The server of the demo: in this process, as a child process that can be killed, or a remote one.
+//! The server of the demo: in this process, as a child process that can be killed, two child processes
+//! on a replicated log, or a remote one.
 
 use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener},
@@ -10,9 +11,13 @@ use std::{
 use anyhow::Context as _;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tempfile::TempDir;
-use tokio::process::{Child, Command};
+use tokio::{
+    process::{Child, Command},
+    time::Instant,
+};
 use url::Url;
 
+use super::{Options, log_servers::LogServers};
 use crate::cli::{
     UsageError,
     client::{Client, Error},
@@ -25,7 +30,7 @@ use tidegate_server::settings::{PREFIX, Settings, Sources};
 /// The default port.
 const DEFAULT_PORT: u16 = 8080;
 /// Longest start of the server.
-const MAX_START: Duration = Duration::from_secs(30);
+pub(super) const MAX_START: Duration = Duration::from_secs(30);
 
 /// A server and its data directory.
 pub struct Target {
@@ -36,6 +41,8 @@ pub struct Target {
 enum Process {
     Inside(Serving, Data),
     Child(Child, SocketAddr, Data),
+    /// Two servers on a replicated log.
+    Log(Box<LogServers>),
     /// A remote server.
     Remote,
 }
@@ -58,30 +65,31 @@ impl Data {
 }
 
 impl Target {
-    /// Starts a server on `data` or on a temporary directory, as a child process if it is to be
-    /// `killed`.
+    /// Starts a server on the directory of the options or on a temporary one, as a child process if it is
+    /// to be killed; or two servers on a replicated log.
     ///
     /// # Errors
     ///
-    /// The port is taken, or the directory cannot be served.
-    pub async fn open(
-        data: Option<&Path>,
-        port: Option<u16>,
-        killed: bool,
-    ) -> anyhow::Result<Self> {
-        let address = free_address(port)?;
+    /// The port is taken, or the directory or the bucket cannot be served.
+    pub async fn open(options: &Options) -> anyhow::Result<Self> {
+        let address = free_address(options.port)?;
         let url = Url::parse(&format!("http://{address}")).expect("an address makes a URL");
-        let data = match data {
-            Some(dir) => Data::Kept(dir.to_owned()),
-            None => Data::Temporary(
-                tempfile::Builder::new()
-                    .prefix("tidegate-demo-")
-                    .tempdir()
-                    .context("no temporary directory can be created")?,
-            ),
+        let temporary = || {
+            tempfile::Builder::new()
+                .prefix("tidegate-demo-")
+                .tempdir()
+                .context("no temporary directory can be created")
         };
-        let process = if killed {
-            Process::Child(child(address, data.dir())?, address, data)
+        if let Some(bucket) = &options.bucket {
+            let servers = LogServers::start(bucket, address, temporary()?).await?;
+            return Ok(Self { url, process: Process::Log(Box::new(servers)) });
+        }
+        let data = match &options.data {
+            Some(dir) => Data::Kept(dir.clone()),
+            None => Data::Temporary(temporary()?),
+        };
+        let process = if options.kill {
+            Process::Child(child(address, data.dir(), &output(data.dir()), |_| {})?, address, data)
         } else {
             // A stop need not wait for running jobs: their workers stop at the same time.
             let settings = Settings {
@@ -118,6 +126,7 @@ impl Target {
             Process::Child(_, _, data) => {
                 format!("on {} (a separate process, to be killed)", data.dir().display())
             }
+            Process::Log(servers) => servers.description(),
             Process::Remote => "(a remote server)".into(),
         }
     }
@@ -127,6 +136,7 @@ impl Target {
         match &self.process {
             Process::Inside(_, Data::Temporary(dir))
             | Process::Child(_, _, Data::Temporary(dir)) => Some(dir.path()),
+            Process::Log(servers) => Some(servers.dir().path()),
             _ => None,
         }
     }
@@ -144,7 +154,7 @@ impl Target {
                 {
                     anyhow::bail!(
                         "the server ended at its start ({status}); see {}",
-                        log(data.dir()).display()
+                        output(data.dir()).display()
                     );
                 }
                 match client.get(&["queues"]).query("limit", "1").send().await {
@@ -161,18 +171,26 @@ impl Target {
             .context("the server did not answer within 30 s of its start")?
     }
 
-    /// Kills the child with SIGKILL and starts another on the same directory and port.
+    /// Kills the server with SIGKILL, and waits until a server serves again: another one on the same
+    /// directory and port, or the standby of a replicated log. Returns how long that took.
     ///
     /// # Errors
     ///
     /// The server is no child process, or the new one does not serve.
-    pub async fn kill_and_restart(&mut self, client: &Client) -> anyhow::Result<()> {
-        let Process::Child(server, address, data) = &mut self.process else {
-            anyhow::bail!("only a child process can be killed")
-        };
-        server.kill().await?;
-        *server = child(*address, data.dir())?;
-        self.ready(client).await
+    pub async fn kill(&mut self, client: &Client) -> anyhow::Result<Duration> {
+        let began = Instant::now();
+        match &mut self.process {
+            Process::Child(server, address, data) => {
+                server.kill().await?;
+                *server = child(*address, data.dir(), &output(data.dir()), |_| {})?;
+            }
+            Process::Log(servers) => return servers.lose_leader().await,
+            Process::Inside(..) | Process::Remote => {
+                anyhow::bail!("only a child process can be killed")
+            }
+        }
+        self.ready(client).await?;
+        Ok(began.elapsed())
     }
 
     /// Stops the server, and removes temporary data unless it is to be kept.
@@ -187,6 +205,7 @@ impl Target {
                 let _ = child.kill().await;
                 data
             }
+            Process::Log(servers) => Data::Temporary(servers.close().await),
             Process::Remote => return,
         };
         if let Data::Temporary(dir) = data
@@ -197,14 +216,20 @@ impl Target {
     }
 }
 
-/// Starts `tidegate serve` without settings in the environment. Its log is in the data directory.
-fn child(address: SocketAddr, data: &Path) -> anyhow::Result<Child> {
+/// Starts `tidegate serve` on `data` without settings in the environment, with what `set` adds. What it
+/// writes is appended to the file `output`.
+pub(super) fn child(
+    address: SocketAddr,
+    data: &Path,
+    output: &Path,
+    set: impl FnOnce(&mut Command),
+) -> anyhow::Result<Child> {
     std::fs::create_dir_all(data).with_context(|| format!("{} cannot be made", data.display()))?;
-    let log = std::fs::File::options()
+    let output = std::fs::File::options()
         .create(true)
         .append(true)
-        .open(log(data))
-        .context("the server's log cannot be written")?;
+        .open(output)
+        .context("the server's output cannot be written")?;
     let mut command =
         Command::new(std::env::current_exe().context("the path of this program is unknown")?);
     for (name, _) in
@@ -213,17 +238,18 @@ fn child(address: SocketAddr, data: &Path) -> anyhow::Result<Child> {
         command.env_remove(name);
     }
     command.arg("serve").arg("--listen").arg(address.to_string()).arg("--data").arg(data);
-    let child =
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).kill_on_drop(true).spawn();
-    child.context("the server cannot be started as a process")
+    set(&mut command);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output).kill_on_drop(true);
+    command.spawn().context("the server cannot be started as a process")
 }
 
-fn log(data: &Path) -> PathBuf {
+/// The file with the output of the server on `data`.
+fn output(data: &Path) -> PathBuf {
     data.join("demo-server.log")
 }
 
 /// Returns a free loopback address: `port`, or without one the default port or any.
-fn free_address(port: Option<u16>) -> anyhow::Result<SocketAddr> {
+pub(super) fn free_address(port: Option<u16>) -> anyhow::Result<SocketAddr> {
     let take = |port| {
         TcpListener::bind((Ipv4Addr::LOCALHOST, port)).and_then(|listener| listener.local_addr())
     };

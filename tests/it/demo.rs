@@ -44,6 +44,18 @@ fn the_demo_keeps_every_promise_through_a_kill_of_its_server() {
 }
 
 #[test]
+fn the_demo_keeps_every_promise_when_a_machine_is_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let bucket = format!("file://{}", dir.path().display());
+    let run = demo(&["--bucket", &bucket]);
+    kept(&run);
+    let rows = run.1["rows"].as_array().unwrap();
+    assert!(rows.iter().any(|row| row["what"] == "leader killed, its disk lost"), "{rows:#?}");
+    let log = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
+    assert!(log.join("epoch/0000000002").exists(), "the standby led");
+}
+
+#[test]
 fn a_broken_promise_sets_the_exit_code() {
     let dir = tempfile::tempdir().unwrap();
     let (output, table) = demo(&["--within", "1s", "--data", dir.path().to_str().unwrap()]);

@@ -62,7 +62,7 @@ impl Evidence<'_> {
                 format!("{misplaced} misplaced, {} at once", most(&Scope::Queue(RANKED))),
                 // One attempt at most was under way when the server was killed, and comes again
                 // later.
-                misplaced <= self.kills && most(&Scope::Queue(RANKED)) == 1,
+                misplaced <= usize::from(self.kill.is_some()) && most(&Scope::Queue(RANKED)) == 1,
             ),
         ]
     }
@@ -92,8 +92,8 @@ impl Evidence<'_> {
         let most = i64::try_from(self.lateness.as_millis()).unwrap_or(i64::MAX);
         // A job whose first attempt a kill swallowed is not among them, and one that was due
         // meanwhile is late.
-        let fine = !late.is_empty() && late[0] >= 0 && (self.kills > 0 || at(99) <= most);
-        let promise = if self.kills > 0 {
+        let fine = !late.is_empty() && late[0] >= 0 && (self.kill.is_some() || at(99) <= most);
+        let promise = if self.kill.is_some() {
             "never early".to_owned()
         } else {
             format!("never early, p99 at most {most} ms")

@@ -70,7 +70,7 @@ impl Evidence<'_> {
             "202, answered later by callback",
             format!("{} matched", later.len()),
             format!("{matched} matched, {taken} of {asked} taken"),
-            matched == later.len() && (self.kills > 0 || asked == taken),
+            matched == later.len() && (self.kill.is_some() || asked == taken),
         )
     }
 
@@ -85,7 +85,7 @@ impl Evidence<'_> {
             "503 with Retry-After",
             format!("{} served in attempt 1", busy.len()),
             format!("{first}, after {refusals} refusals"),
-            refusals as usize >= busy.len() && (self.kills > 0 || first == busy.len()),
+            refusals as usize >= busy.len() && (self.kill.is_some() || first == busy.len()),
         )
     }
 
@@ -99,7 +99,7 @@ impl Evidence<'_> {
             .iter()
             .filter(|job| {
                 self.succeeded(job)
-                    && (self.kills > 0 || self.job(job).is_some_and(|job| job.attempt == 1))
+                    && (self.kill.is_some() || self.job(job).is_some_and(|job| job.attempt == 1))
             })
             .count();
         row(

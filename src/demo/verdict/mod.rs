@@ -63,6 +63,15 @@ impl From<JobView<'_>> for ObservedJob {
     }
 }
 
+/// A kill of the server.
+#[derive(Clone, Copy, Debug)]
+pub struct Kill {
+    /// How long no server served.
+    pub outage: Duration,
+    /// Whether its disk was lost, too.
+    pub loses_disk: bool,
+}
+
 /// The evidence that the table is computed from.
 pub struct Evidence<'a> {
     /// The planned jobs.
@@ -75,8 +84,8 @@ pub struct Evidence<'a> {
     pub jobs: &'a HashMap<String, ObservedJob>,
     /// Why the waiting jobs wait.
     pub explained: &'a [Explanation],
-    /// How often the server was killed.
-    pub kills: usize,
+    /// The kill of the server, if there was one.
+    pub kill: Option<Kill>,
     /// The highest accepted lateness at the 99th percentile.
     pub lateness: Duration,
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::{Evidence, ObservedJob, Row, equal, row};
+use super::{Evidence, Kill, ObservedJob, Row, equal, row};
 use crate::demo::plan::{JobKind, Planned, PlannedOutcome, Timing};
 use tidegate_api::Reason;
 
@@ -93,7 +93,7 @@ impl Evidence<'_> {
     /// Whether a kill may have cost this job an attempt, and so changed its outcome.
     fn excused(&self, planned: &Planned, job: &ObservedJob) -> bool {
         let lost = |reason: &Reason| interrupted(*reason) || *reason == Reason::OutcomeUnknown;
-        self.kills > 0
+        self.kill.is_some()
             && job.failures.iter().any(lost)
             && !matches!(planned.fate, PlannedOutcome::Waits | PlannedOutcome::Expires)
     }
@@ -103,8 +103,14 @@ impl Evidence<'_> {
         let failures = self.jobs.values().flat_map(|job| &job.failures);
         let attempts = failures.filter(|reason| interrupted(**reason)).count();
         let lost = self.acknowledged().filter(|job| self.job(job).is_none()).count();
-        let seen = format!("{lost} lost, {attempts} attempts to make again");
-        (self.kills > 0).then(|| row("kill -9 of the server", "no job lost", seen, lost == 0))
+        let Kill { outage, loses_disk } = self.kill?;
+        let seen = format!(
+            "{lost} lost, {attempts} attempts to make again, {:.1} s without a server",
+            outage.as_secs_f64()
+        );
+        let what =
+            if loses_disk { "leader killed, its disk lost" } else { "kill -9 of the server" };
+        Some(row(what, "no job lost", seen, lost == 0))
     }
 
     /// How often jobs were started.
@@ -113,7 +119,7 @@ impl Evidence<'_> {
         let planned: u64 = self.acknowledged().map(Planned::runs).sum();
         let seen = self.pages.starts.len() as u64;
         let again = self.acknowledged().filter(|job| job.runs() > 1).count();
-        let lost = self.kills > 0;
+        let lost = self.kill.is_some();
         let promise =
             if lost { format!("{planned}, and what the kill cost") } else { planned.to_string() };
         let once: Vec<&Planned> =

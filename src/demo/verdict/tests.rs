@@ -15,7 +15,7 @@ struct Run {
     pages: Pages,
     jobs: HashMap<String, ObservedJob>,
     explained: Vec<Explanation>,
-    kills: usize,
+    kill: Option<Kill>,
 }
 
 const BEGAN: i64 = 1_000_000_000_000;
@@ -32,7 +32,7 @@ impl Run {
             pages: Pages::default(),
             jobs: HashMap::new(),
             explained: Vec::new(),
-            kills: 0,
+            kill: None,
             plan,
         };
         for job in run.plan.clone() {
@@ -120,14 +120,14 @@ impl Run {
     }
 
     fn broken(&self) -> Vec<&'static str> {
-        let Self { plan, accepted, pages, jobs, explained, kills } = self;
+        let Self { plan, accepted, pages, jobs, explained, kill } = self;
         let evidence = Evidence {
             plan,
             accepted,
             pages,
             jobs,
             explained,
-            kills: *kills,
+            kill: *kill,
             lateness: Duration::from_millis(100),
         };
         table(&evidence).into_iter().filter(|row| !row.ok).map(|row| row.what).collect()
@@ -262,20 +262,21 @@ fn what_was_said_between_server_and_workers_is_compared() {
 
 #[test]
 fn a_kill_excuses_the_attempts_it_cost_and_nothing_else() {
-    let lost = |reason: Reason, kills: usize| {
+    let kill = Some(Kill { outage: Duration::from_secs(1), loses_disk: false });
+    let lost = |reason: Reason, kill: Option<Kill>| {
         spoilt(|run| {
-            run.kills = kills;
+            run.kill = kill;
             let id = run.of(JobKind::Payment);
             let job = run.jobs.get_mut(&id).unwrap();
             job.failures.push(reason);
             (job.state, job.error) = ("failed".to_owned(), Some(reason));
         })
     };
-    assert_eq!(lost(Reason::OutcomeUnknown, 1), Vec::<&str>::new());
-    assert!(lost(Reason::OutcomeUnknown, 0).contains(&"jobs that ended otherwise than planned"));
-    assert!(lost(Reason::Failed, 1).contains(&"jobs that ended otherwise than planned"));
+    assert_eq!(lost(Reason::OutcomeUnknown, kill), Vec::<&str>::new());
+    assert!(lost(Reason::OutcomeUnknown, None).contains(&"jobs that ended otherwise than planned"));
+    assert!(lost(Reason::Failed, kill).contains(&"jobs that ended otherwise than planned"));
     let over = spoilt(|run| {
-        run.kills = 1;
+        run.kill = kill;
         run.pages.most.insert(Scope::Queue(SHOP), LIMIT + 1);
     });
     assert_eq!(over, ["most weight at once in demo-shop"]);
