@@ -65,7 +65,7 @@ const STAGES: [Stage; 20] = [
         &["cargo", "nextest", "run", "--workspace", "--features", "aws", "fuzz::"],
     ),
     (
-        "sixty kills of a server under mixed load",
+        "sixty kills and two hundred lost machines under mixed load",
         &[],
         &[
             "cargo",
@@ -77,7 +77,7 @@ const STAGES: [Stage; 20] = [
             "--run-ignored",
             "only",
             "-E",
-            "test(killed_sixty_times)",
+            "test(killed_sixty_times) + test(lost_two_hundred_times)",
         ],
     ),
     ("scale: every scenario in full", &[], &scale::RUN),

@@ -1,7 +1,7 @@
 //! The server is killed at random instants, some of them during its start, while clients enqueue
 //! and workers work: single jobs, batches, PUTs, events, transactions of a database, a schedule, pushes,
 //! pulls, limits, a rate and a plugin. No acknowledged job is lost, no limit and no rate is exceeded, and no
-//! at-most-once job runs twice.
+//! at-most-once job runs twice. A server whose data is in a bucket loses its disk with each kill.
 //!
 //! The expectation comes from the clients' own records: the acknowledged jobs, and the start and
 //! end of each attempt. An attempt counts until its report is sent or its lease ends, whichever
@@ -20,6 +20,7 @@ use std::{
 use base64::Engine as _;
 use futures_util::future::join_all;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
+use reqwest::Method;
 use serde_json::{Value, json};
 use tidegate_backends::postgres::test_server;
 use tidegate_core::time::Timestamp;
@@ -30,6 +31,7 @@ use self::{
 };
 use super::{
     api::Api,
+    bucket::{Bucket, new_log_in_s3, server_of_log},
     serve::{Setup, Tidegate},
     wait::{eventually, until},
 };
@@ -37,34 +39,70 @@ use super::{
 /// Servers that share a store.
 struct Servers {
     setups: Vec<Setup>,
-    /// The schema of their tables, if they share a database.
-    schema: Option<String>,
+    store: Store,
+}
+
+/// Where the data is.
+enum Store {
+    /// In the directory of the only server.
+    Directory,
+    /// In the tables of a schema of Postgres.
+    Tables { schema: String },
+    /// In a log in a bucket. The disk of a server is lost with it.
+    Log,
 }
 
 impl Servers {
     /// A server on its own directory.
     fn one() -> Self {
-        Self { setups: vec![Setup::new()], schema: None }
+        Self { setups: vec![Setup::new()], store: Store::Directory }
     }
+
+    /// Servers on one log. If there are several, one leads and the others are standbys.
+    fn of_log(count: usize, log: &str) -> Self {
+        let setup = || {
+            let setup = server_of_log(log);
+            if count > 1 { setup.switch("--standby") } else { setup }
+        };
+        Self { setups: (0..count).map(|_| setup()).collect(), store: Store::Log }
+    }
+}
+
+/// Takes a server that is ready out of `tides`.
+async fn take_ready(tides: &mut Vec<Tidegate>) -> Tidegate {
+    let at = eventually("a server is ready", || async {
+        for (at, tide) in tides.iter().enumerate() {
+            let ready = tide.api.try_send(Method::GET, "/readyz", &[], String::new()).await;
+            if ready.is_some_and(|ready| ready.status == 200) {
+                return Some(at);
+            }
+        }
+        None
+    });
+    let at = at.await;
+    tides.swap_remove(at)
 }
 
 /// Kills one of the servers `kills` times under load, then waits for the end of every job. Returns
 /// one of the servers.
 async fn killed(
-    Servers { setups, schema }: Servers,
+    Servers { setups, store }: Servers,
     kills: usize,
     seed: u64,
     books: &Arc<Books>,
 ) -> Tidegate {
     let mut chance = StdRng::seed_from_u64(seed);
     let target = load::target(Arc::clone(books)).await;
-    let mut tides = join_all(setups.into_iter().map(Setup::start)).await;
+    let mut tides = join_all(setups.into_iter().map(Setup::follow)).await;
+    let ready = take_ready(&mut tides).await;
+    load::configure(&ready, &target).await;
+    tides.push(ready);
     *books.apis.lock() = tides.iter().map(|tide| tide.api.clone()).collect();
-    load::configure(&tides[0], &target).await;
     let ways = [Way::Single, Way::Batch, Way::Put, Way::Event];
     let mut clients: Vec<_> =
         ways.into_iter().map(|way| tokio::spawn(load::client(Arc::clone(books), way))).collect();
-    if let Some(schema) = schema {
+    if let Store::Tables { schema } = &store {
+        let schema = schema.clone();
         clients.push(tokio::spawn(transactions::client(Arc::clone(books), schema)));
     }
     let queues = [None, None, Some("pulled"), Some("shared"), Some("shared"), Some("rated")];
@@ -85,10 +123,14 @@ async fn killed(
         let tide = tides.swap_remove(chance.random_range(0..tides.len()));
         books.apis.lock().retain(|api| api.base != tide.api.base);
         let mut setup = tide.kill();
+        if matches!(store, Store::Log) {
+            std::fs::remove_dir_all(setup.data()).unwrap();
+        }
         if chance.random_ratio(1, 4) {
             setup = setup.start_and_kill(|| load::work(chance.random_range(0..200))).await;
         }
-        let tide = setup.start().await;
+        // A standby is not ready as long as another server leads.
+        let tide = setup.follow().await;
         books.apis.lock().push(tide.api.clone());
         tides.push(tide);
     }
@@ -96,7 +138,7 @@ async fn killed(
     for client in clients {
         client.await.unwrap();
     }
-    let tide = tides.remove(0);
+    let tide = take_ready(&mut tides).await;
     // A read adds what a transaction has requested, so that no list of jobs lacks it.
     let acknowledged = books.acknowledged.lock().clone();
     for id in acknowledged {
@@ -266,7 +308,7 @@ fn shared(count: usize) -> Servers {
     let store = format!("{}&schema={schema}", test_server::address("postgres"));
     let key = base64::engine::general_purpose::STANDARD.encode([7; 32]);
     let setup = || Setup::new().env("TIDEGATE_STORE", &store).env("TIDEGATE_ENCRYPTION_KEY", &key);
-    Servers { setups: (0..count).map(|_| setup()).collect(), schema: Some(schema) }
+    Servers { setups: (0..count).map(|_| setup()).collect(), store: Store::Tables { schema } }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -278,4 +320,32 @@ async fn postgres_servers_killed_at_any_time_lose_nothing() {
 #[ignore = "takes minutes; cargo xtask check --full runs it"]
 async fn postgres_servers_killed_sixty_times_lose_nothing() {
     loses_nothing_and_keeps_limits(shared(3), 60).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn machines_lost_at_any_time_lose_nothing_of_a_log() {
+    let bucket = Bucket::new();
+    loses_nothing_and_keeps_limits(Servers::of_log(1, &bucket.address()), 10).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn machines_with_a_standby_lose_nothing_of_a_log() {
+    let bucket = Bucket::new();
+    loses_nothing_and_keeps_limits(Servers::of_log(2, &bucket.address()), 8).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes; cargo xtask check --full runs it"]
+async fn machines_of_a_log_lost_two_hundred_times_lose_nothing() {
+    for servers in [1, 2] {
+        let bucket = Bucket::new();
+        loses_nothing_and_keeps_limits(Servers::of_log(servers, &bucket.address()), 100).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs a local stack"]
+async fn on_a_local_stack_lost_machines_lose_nothing_of_a_log() {
+    let log = new_log_in_s3().await;
+    loses_nothing_and_keeps_limits(Servers::of_log(2, &log), 20).await;
 }
