@@ -3,8 +3,9 @@
 
 use super::{Files, Release, tree::Tree};
 
-/// Returns `tidegate-kubernetes.yaml`, `tidegate-chart-VERSION.tgz`, and the files of the compose
-/// example as `tidegate-compose.tar.gz`.
+/// Returns `tidegate-kubernetes.yaml`, `tidegate-chart-VERSION.tgz`, the files of the compose example
+/// as `tidegate-compose.tar.gz`, and the example of KEDA, which its users edit, as
+/// `tidegate-keda.yaml`.
 ///
 /// # Errors
 ///
@@ -31,6 +32,10 @@ pub fn make(release: &Release) -> Result<Files, String> {
             chart.tar_gz("tidegate/", release.time)?,
         ),
         ("tidegate-compose.tar.gz".to_owned(), compose.tar_gz("tidegate-compose/", release.time)?),
+        (
+            "tidegate-keda.yaml".to_owned(),
+            release.read("packaging/kubernetes/keda/scaled-worker.yaml")?,
+        ),
     ]
     .into())
 }

@@ -1,7 +1,7 @@
 //! `release`: everything that a release has, in `target/release-files`.
 //!
 //! ```text
-//! cargo xtask release [--binary TARGET=FILE]... [--functions FOLDER] [--complete]
+//! cargo xtask release [--binary TARGET=FILE]... [--functions FOLDER] [--clients FOLDER] [--complete]
 //! cargo xtask release --build TARGET      one binary, in target/release-binaries
 //! cargo xtask release --check [NAME]      checks what the first one has made; only the checks that
 //!                                         have this text in their names
@@ -14,6 +14,7 @@
 mod archives;
 mod aws;
 mod check;
+mod clients;
 mod deb;
 mod homebrew;
 mod image;
@@ -41,6 +42,8 @@ use crate::package;
 const FILES: &str = "target/release-files";
 /// The folder of the binaries: `TARGET/tidegate`.
 const BINARIES: &str = "target/release-binaries";
+/// The folder of the packages of the client libraries.
+const CLIENTS: &str = "target/clients";
 /// The repository that releases are published in.
 const REPOSITORY: &str = "https://github.com/tidegate/tidegate";
 /// The time of files if neither `SOURCE_DATE_EPOCH` nor a commit gives one: the start of 2020.
@@ -79,6 +82,7 @@ struct Args {
     build: Option<&'static str>,
     binaries: BTreeMap<&'static str, PathBuf>,
     functions: Option<PathBuf>,
+    clients: Option<PathBuf>,
 }
 
 /// Makes a release, one of its binaries, or checks it.
@@ -113,7 +117,12 @@ pub fn run(args: impl Iterator<Item = String>) -> Result<(), String> {
     if !functions.join("SHA256SUMS").exists() {
         package::run(std::iter::empty())?;
     }
-    let files = Release::load(&root, time(&root))?.make(&functions)?;
+    let time = time(&root);
+    let clients = args.clients.clone().unwrap_or_else(|| root.join(CLIENTS));
+    if args.clients.is_none() {
+        clients::build(&root, &clients, time)?;
+    }
+    let files = Release::load(&root, time)?.make(&functions, &clients)?;
     write(&root.join(FILES), &files)?;
     for (name, bytes) in &files {
         println!("{:>10}  {name}", bytes.len());
@@ -131,6 +140,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Args, String> {
             "--complete" => parsed.complete = true,
             "--build" => parsed.build = Some(Target::named(&value()?)?.triple),
             "--functions" => parsed.functions = Some(value()?.into()),
+            "--clients" => parsed.clients = Some(value()?.into()),
             "--binary" => {
                 let value = value()?;
                 let (target, file) = value
@@ -181,14 +191,16 @@ impl Release {
         Ok(Self { root: root.to_owned(), version, time, binaries, docs, libraries, licences })
     }
 
-    /// Returns every file of the release, with the zips of the folder `functions`.
-    fn make(&self, functions: &Path) -> Result<Files, String> {
+    /// Returns every file of the release, with the zips of the folder `functions`, and the packages of
+    /// the folder `clients`.
+    fn make(&self, functions: &Path, clients: &Path) -> Result<Files, String> {
         let mut files = archives::make(self)?;
         files.extend(homebrew::make(self, &files));
         files.extend(deb::make(self)?);
         files.extend(image::make(self)?);
         files.extend(kubernetes::make(self)?);
         files.extend(aws::make(self, functions)?);
+        files.extend(clients::make(self, clients)?);
         files.insert("tidegate.cdx.json".to_owned(), self.libraries.sbom(&self.timestamp())?);
         files.insert("install.sh".to_owned(), self.read("packaging/install.sh")?);
         files.insert(sums::SUMS.to_owned(), sums::make(&files).into_bytes());

@@ -48,7 +48,7 @@ pub fn program(root: &Path, version: &str) -> Result<PathBuf, String> {
     if program.exists() && fs::read_to_string(&made_from).is_ok_and(|made| made == wanted) {
         return Ok(program);
     }
-    let sources = folder.join("source");
+    let sources = sources(root);
     let failed = |error: std::io::Error| format!("{}: {error}", sources.display());
     if sources.exists() {
         fs::remove_dir_all(&sources).map_err(failed)?;
@@ -74,6 +74,11 @@ pub fn program(root: &Path, version: &str) -> Result<PathBuf, String> {
     copy(&built.join("debug/tidegate"), &program)?;
     fs::write(&made_from, wanted).map_err(failed)?;
     Ok(program)
+}
+
+/// Returns the folder with the sources of the older program, which [`program`] has built.
+pub fn sources(root: &Path) -> PathBuf {
+    root.join(FOLDER).join("source")
 }
 
 /// The source of an older build than `version`: the first of `tags`, which are sorted from the

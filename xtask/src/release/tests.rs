@@ -31,6 +31,15 @@ fn functions(folder: &Path) -> PathBuf {
     folder.to_owned()
 }
 
+/// Stand-ins for the packages of the client libraries.
+fn client_packages(folder: &Path) -> PathBuf {
+    fs::create_dir_all(folder).unwrap();
+    for name in clients::names(env!("CARGO_PKG_VERSION")) {
+        fs::write(folder.join(&name), &name).unwrap();
+    }
+    folder.to_owned()
+}
+
 /// A release with a binary for every target.
 fn release(program: &Path) -> Release {
     let bytes = fs::read(program).unwrap();
@@ -53,7 +62,8 @@ fn a_release_has_every_file_and_the_same_bytes_twice() {
     let folder = tempfile::tempdir().unwrap();
     let program = stand_in(folder.path());
     let functions = functions(&folder.path().join("functions"));
-    let files = release(&program).make(&functions).unwrap();
+    let packages = client_packages(&folder.path().join("clients"));
+    let files = release(&program).make(&functions, &packages).unwrap();
     let version = env!("CARGO_PKG_VERSION");
     let mut expected: Vec<String> = [
         "SHA256SUMS",
@@ -64,6 +74,7 @@ fn a_release_has_every_file_and_the_same_bytes_twice() {
         "terraform-aws-tidegate.tar.gz",
         "tidegate-compose.tar.gz",
         "tidegate-image.tar",
+        "tidegate-keda.yaml",
         "tidegate-kubernetes.yaml",
         "tidegate.cdx.json",
         "tidegate.rb",
@@ -71,6 +82,7 @@ fn a_release_has_every_file_and_the_same_bytes_twice() {
     .map(str::to_owned)
     .into();
     expected.push(format!("tidegate-chart-{version}.tgz"));
+    expected.extend(clients::names(version));
     expected.extend(TARGETS.iter().map(|target| archives::name(target.triple)));
     expected.extend(["amd64", "arm64"].map(|arch| deb::name(version, arch)));
     for arch in ["arm64", "x86_64"] {
@@ -79,13 +91,17 @@ fn a_release_has_every_file_and_the_same_bytes_twice() {
     expected.sort();
     assert_eq!(files.keys().cloned().collect::<Vec<_>>(), expected);
     assert_eq!(sums::check(&files), Ok(()));
-    assert!(release(&program).make(&functions).unwrap() == files, "other bytes");
+    assert!(release(&program).make(&functions, &packages).unwrap() == files, "other bytes");
 
-    // Functions that are damaged, and those of another version, are refused.
+    // Packages that are missing, and functions that are damaged or of another version, are refused.
     let refused = |why: &str| {
-        let found = release(&program).make(&functions).unwrap_err();
+        let found = release(&program).make(&functions, &packages).unwrap_err();
         assert!(found.contains(why), "{found}");
     };
+    let [wheel, ..] = clients::names(version);
+    fs::remove_file(packages.join(&wheel)).unwrap();
+    refused(&wheel);
+    fs::write(packages.join(&wheel), "wheel").unwrap();
     let zip = functions.join("arm64/tick.zip");
     fs::write(&zip, "PX").unwrap();
     refused("does not list arm64/tick.zip as it is");
@@ -187,34 +203,186 @@ fn arguments_name_targets_and_files() {
     }
 }
 
+/// Texts that the version of a release follows in documents and packages.
+const BEFORE_VERSION: [&str; 14] = [
+    "tidegate/tidegate:",
+    "tidegate-image.tar:",
+    "releases/download/v",
+    "tidegate-chart-",
+    "tidegate_",
+    "\"tidegate/",
+    "\"tidegate ",
+    "--annotate v",
+    "origin v",
+    " VERSION=",
+    "--version ",
+    "the release, such as ",
+    "ersion: ",
+    "ersion: \"",
+];
+
+/// The versions of three numbers in `line`, each with the text before it.
+fn versions(line: &str) -> Vec<(&str, &str)> {
+    let mut found = Vec::new();
+    let mut from = 0;
+    while let Some(digit) = line[from..].find(|letter: char| letter.is_ascii_digit()) {
+        let start = from + digit;
+        let number = |letter: char| letter.is_ascii_digit() || letter == '.';
+        let length = line[start..].find(|letter| !number(letter)).unwrap_or(line.len() - start);
+        let version = line[start..start + length].trim_end_matches('.');
+        if version.split('.').filter(|part| !part.is_empty()).count() == 3 {
+            found.push((&line[..start], version));
+        }
+        from = start + length;
+    }
+    found
+}
+
+/// What is wrong with the versions in `text`: another one after a text of [`BEFORE_VERSION`], or
+/// `version` after no such text.
+fn wrong_versions(text: &str, version: &str) -> Vec<String> {
+    let wrong = |line: &&str| {
+        versions(line).into_iter().any(|(before, found)| {
+            let of_release = BEFORE_VERSION.iter().any(|text| before.ends_with(text));
+            of_release != (found == version)
+        })
+    };
+    text.lines().filter(wrong).map(str::to_owned).collect()
+}
+
 #[test]
-fn packaged_files_have_the_version_of_the_release() {
+fn documents_have_the_version_of_the_release() {
+    let text =
+        "image: tidegate/tidegate:0.2.0-dev, h11 0.16.0\nversion: 0.1.9\nit came in 0.2.0.\n";
+    assert_eq!(wrong_versions(text, "0.2.0"), ["version: 0.1.9", "it came in 0.2.0."]);
+
     let root = package::root().unwrap();
-    let version = env!("CARGO_PKG_VERSION");
-    let images = "tidegate/tidegate:";
-    let mut found = 0;
-    let mut open = vec![root.join("packaging"), root.join("docs/kubernetes.md")];
+    // A pre-release ends with its own words.
+    let version = env!("CARGO_PKG_VERSION").split('-').next().unwrap();
+    let (mut wrong, mut right) = (Vec::new(), 0);
+    let mut open: Vec<_> =
+        ["README.md", "docs", "packaging", "infra/examples"].map(|path| root.join(path)).into();
     while let Some(path) = open.pop() {
         if path.is_dir() {
             open.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
             continue;
         }
+        // Lists of other packages, and the output of a run.
+        if path.ends_with("requirements.txt") || path.ends_with("FULL-CHECK.md") {
+            continue;
+        }
         let text = String::from_utf8_lossy(&fs::read(&path).unwrap()).into_owned();
-        for (_, rest) in text.match_indices(images).map(|(at, _)| text.split_at(at + images.len()))
-        {
-            let tag: String = rest
-                .chars()
-                .take_while(|letter| letter.is_ascii_alphanumeric() || ".-".contains(*letter))
-                .collect();
-            let is_own = tag == version || tag == format!("{version}-dev") || tag.is_empty();
-            assert!(is_own, "{}: {images}{tag}", path.display());
-            found += 1;
+        right += text.matches(version).count();
+        for line in wrong_versions(&text, version) {
+            wrong.push(format!("{}: {line}", path.display()));
         }
     }
-    assert!(found > 2, "{found}");
-    let chart = fs::read_to_string(root.join("packaging/helm/tidegate/Chart.yaml")).unwrap();
-    for line in [format!("version: {version}"), format!("appVersion: \"{version}\"")] {
-        assert!(chart.lines().any(|one| one == line), "{chart}");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(right > 20, "{right}");
+}
+
+#[test]
+fn packages_have_the_version_of_the_release() {
+    let root = package::root().unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    for (file, line) in [
+        ("Cargo.toml", "tidegate-client = { path = \"clients/rust\", version = \"X.Y.Z\" }"),
+        ("clients/rust/Cargo.toml", "version.workspace = true"),
+        ("clients/python/pyproject.toml", "version = \"X.Y.Z\""),
+        ("clients/python/src/tidegate/_http.py", "VERSION = \"X.Y.Z\""),
+        ("clients/typescript/package.json", "  \"version\": \"X.Y.Z\","),
+        ("clients/typescript/package-lock.json", "  \"version\": \"X.Y.Z\","),
+        ("clients/typescript/package-lock.json", "      \"version\": \"X.Y.Z\","),
+        ("clients/typescript/src/http.ts", "export const VERSION = \"X.Y.Z\";"),
+        ("clients/go/doc.go", "const Version = \"X.Y.Z\""),
+        ("examples/clients/reports/package-lock.json", "      \"version\": \"X.Y.Z\","),
+        (
+            "examples/clients/tenants/go.mod",
+            "require github.com/tidegate/tidegate/clients/go vX.Y.Z",
+        ),
+        ("clients/python/CHANGELOG.md", "## X.Y.Z"),
+        ("clients/typescript/CHANGELOG.md", "## X.Y.Z"),
+        ("clients/go/CHANGELOG.md", "## X.Y.Z"),
+        ("clients/rust/CHANGELOG.md", "## X.Y.Z"),
+        ("packaging/helm/tidegate/Chart.yaml", "version: X.Y.Z"),
+        ("packaging/helm/tidegate/Chart.yaml", "appVersion: \"X.Y.Z\""),
+    ] {
+        let text = fs::read_to_string(root.join(file)).unwrap();
+        let wanted = line.replace("vX.Y.Z", &format!("v{version}")).replace("X.Y.Z", version);
+        assert!(text.lines().any(|one| one == wanted), "{file} lacks {wanted}");
+    }
+}
+
+#[test]
+fn notes_are_the_section_of_the_version() {
+    let folder = tempfile::tempdir().unwrap();
+    let changelog = folder.path().join("CHANGELOG.md");
+    fs::write(
+        &changelog,
+        "# Changelog\n\n## [Unreleased]\n\n## [0.2.0] - 2026-12-01\n\n### Added\n\n- Notes.\n\n\
+         ## [0.1.0] - 2026-11-01\n\n- First.\n",
+    )
+    .unwrap();
+    let notes = |version: &str| {
+        let mut script = Command::new(package::root().unwrap().join("packaging/notes"));
+        let done = script.arg(version).arg(&changelog).output().unwrap();
+        (done.status.success(), String::from_utf8(done.stdout).unwrap())
+    };
+    let (of_latest, of_first) = (notes("0.2.0"), notes("0.1.0"));
+    assert_eq!((of_latest.0, of_latest.1.trim()), (true, "### Added\n\n- Notes."));
+    assert_eq!((of_first.0, of_first.1.trim()), (true, "- First."));
+    for (missing, why) in
+        [("Unreleased", "it is empty"), ("0.2", "it is no version"), ("0.3.0", "")]
+    {
+        assert_eq!(notes(missing), (false, String::new()), "{missing}: {why}");
+    }
+}
+
+#[test]
+fn jobs_of_workflows_have_what_their_commands_need() {
+    let root = package::root().unwrap();
+    // A job begins with its name, indented by two.
+    let jobs = |workflow: &str| {
+        let path = root.join(".github/workflows").join(workflow);
+        let text = fs::read_to_string(path).unwrap();
+        let (_, jobs) = text.split_once("\njobs:\n").unwrap();
+        let mut found: BTreeMap<String, String> = BTreeMap::new();
+        let mut name = String::new();
+        for line in jobs.lines() {
+            let key = line.strip_prefix("  ").and_then(|rest| rest.strip_suffix(':'));
+            if let Some(key) = key.filter(|key| !key.starts_with(' ')) {
+                key.clone_into(&mut name);
+            }
+            let text = found.entry(name.clone()).or_default();
+            text.push_str(line);
+            text.push('\n');
+        }
+        found
+    };
+    // The older build, to which the check goes back, is that of the latest tag.
+    let mut with_tags = 0;
+    for workflow in ["check.yml", "full-check.yml", "release.yml"] {
+        for (name, job) in jobs(workflow) {
+            if job.contains("xtask release --check") || job.contains("xtask check --full") {
+                assert!(job.contains("fetch-depth: 0"), "{workflow}: {name} has no tags");
+                with_tags += 1;
+            }
+        }
+    }
+    assert_eq!(with_tags, 2);
+    // Nothing is published without the tests of its commit.
+    let release = jobs("release.yml");
+    assert!(release["check"].contains("uses: ./.github/workflows/check.yml"));
+    let needs = |job: &str, other: &str| {
+        let needs = release[job].lines().find_map(|line| line.strip_prefix("    needs: ")).unwrap();
+        needs.trim_matches(['[', ']']).split(", ").any(|need| need == other)
+    };
+    for needed in ["check", "release", "starts"] {
+        assert!(needs("attest", needed), "attest needs {needed}");
+    }
+    for job in ["images", "pypi", "npm", "crates", "go", "publish"] {
+        assert!(release[job].contains("    if: github.ref_type == 'tag'\n"), "{job}");
+        assert!(needs(job, "attest"), "{job}");
     }
 }
 

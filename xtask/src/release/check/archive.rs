@@ -11,7 +11,7 @@ use crate::release::{archives, archives::output, target::TARGETS};
 
 /// Starts of the program. The first one reads the file from the disk and is not counted.
 const STARTS: usize = 21;
-/// Longest median that passes.
+/// Longest time of a start that passes.
 const MAX_START: Duration = Duration::from_millis(50);
 
 /// Checks that each archive has all of its files, and a binary for its machine.
@@ -88,29 +88,38 @@ pub fn own_program(checked: &Checked, folder: &Path) -> Result<PathBuf, String> 
     Ok(folder.join(format!("tidegate-{triple}/tidegate")))
 }
 
-/// Checks the median time of a start: of `--version`, and of a server on a new data directory until
-/// it listens.
+/// Checks the time of a start: the median of `--version`, and the best of a server on a new data
+/// directory until it listens. The disk, which other programs use too, decides about the latter; a
+/// machine that is quiet for one start of twenty shows what the program itself needs.
 pub fn starts(checked: &Checked) -> Result<String, String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let program = own_program(checked, folder.path())?;
-    let version = median(|_| output(Command::new(&program).arg("--version")).map(|_| ()))?;
-    let serve = median(|run| {
+    let version = times(|_| output(Command::new(&program).arg("--version")).map(|_| ()))?;
+    let serve = times(|run| {
         let data = folder.path().join(format!("data-{run}"));
         let mut command = Command::new(&program);
         command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data);
         Running::start(&mut command)?.line_after(" on http://").map(|_| ())
     })?;
-    let found = format!(
-        "{:.1} ms for --version, {:.1} ms until a new server listens",
-        version.as_secs_f64() * 1000.0,
-        serve.as_secs_f64() * 1000.0
-    );
-    if version > MAX_START { Err(found) } else { Ok(found) }
+    judge(&version, &serve)
 }
 
-/// Returns the median time of [`STARTS`] runs.
+/// Judges the sorted times of `--version`, and of a server until it listens.
+fn judge(version: &[Duration], serve: &[Duration]) -> Result<String, String> {
+    let median = |times: &[Duration]| times[times.len() / 2];
+    let milliseconds = |time: Duration| format!("{:.1} ms", time.as_secs_f64() * 1000.0);
+    let found = format!(
+        "{} for --version; until a new server listens {} at best, {} as the median",
+        milliseconds(median(version)),
+        milliseconds(serve[0]),
+        milliseconds(median(serve))
+    );
+    if median(version) > MAX_START || serve[0] > MAX_START { Err(found) } else { Ok(found) }
+}
+
+/// Returns the sorted times of [`STARTS`] runs, without that of the first.
 #[allow(clippy::disallowed_methods, reason = "measures the time of a start")]
-fn median(mut run: impl FnMut(usize) -> Result<(), String>) -> Result<Duration, String> {
+fn times(mut run: impl FnMut(usize) -> Result<(), String>) -> Result<Vec<Duration>, String> {
     let mut took = Vec::with_capacity(STARTS);
     for number in 0..STARTS {
         let began = Instant::now();
@@ -119,7 +128,7 @@ fn median(mut run: impl FnMut(usize) -> Result<(), String>) -> Result<Duration, 
     }
     took.remove(0);
     took.sort_unstable();
-    Ok(took[took.len() / 2])
+    Ok(took)
 }
 
 #[cfg(test)]
@@ -133,6 +142,18 @@ mod tests {
         (file[18], file[32], file[54], file[56]) = (machine, 64, 56, 2);
         (file[64], file[64 + 56]) = (kinds[0], kinds[1]);
         file
+    }
+
+    #[test]
+    fn a_start_is_judged_by_median_and_best() {
+        let of = |times: [u64; 3]| times.map(Duration::from_millis);
+        let fast = of([10, 20, 400]);
+        let found = judge(&fast, &of([50, 90, 900])).unwrap();
+        let expected = "20.0 ms for --version; until a new server listens 50.0 ms at best, 90.0 ms as the \
+             median";
+        assert_eq!(found, expected);
+        assert!(judge(&fast, &of([51, 90, 900])).is_err(), "no server is fast");
+        assert!(judge(&of([10, 51, 60]), &fast).is_err(), "most versions are slow");
     }
 
     #[test]

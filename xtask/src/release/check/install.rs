@@ -65,45 +65,69 @@ impl FileServer {
     }
 }
 
+/// The home of a user, and the server that has the files of the release for the install script.
+pub(super) struct Installation {
+    server: FileServer,
+    home: tempfile::TempDir,
+    script: PathBuf,
+    /// The file name of the archive for this machine.
+    archive: String,
+}
+
+impl Installation {
+    /// Serves the release. Nothing is installed yet.
+    pub(super) fn new(checked: &Checked) -> Result<Self, String> {
+        let server = FileServer::start()?;
+        let archive = archives::name(own_triple()?);
+        server.put(&archive, checked.file(&archive)?)?;
+        server.put(SUMS, checked.file(SUMS)?)?;
+        let home = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let script = home.path().join("install.sh");
+        write(&script, checked.file("install.sh")?)?;
+        Ok(Self { server, home, script, archive })
+    }
+
+    /// Runs the install script.
+    pub(super) fn install(&self) -> Result<(), String> {
+        let done = self.server.install(&self.script, self.home.path(), &[])?;
+        let why = || String::from_utf8_lossy(&done.stderr).into_owned();
+        if done.status.success() { Ok(()) } else { Err(why()) }
+    }
+
+    /// Returns the path of the installed program.
+    pub(super) fn program(&self) -> PathBuf {
+        self.home.path().join(".local/bin/tidegate")
+    }
+}
+
 /// Installs the release, runs a first job, and breaks the files of the server.
 #[allow(clippy::disallowed_methods, reason = "measures the time to a first job")]
 pub(super) fn check(checked: &Checked) -> Result<String, String> {
-    let server = FileServer::start()?;
-    let archive = archives::name(own_triple()?);
-    server.put(&archive, checked.file(&archive)?)?;
-    server.put(SUMS, checked.file(SUMS)?)?;
-    let home = tempfile::tempdir().map_err(|error| error.to_string())?;
-    let script = home.path().join("install.sh");
-    write(&script, checked.file("install.sh")?)?;
-
-    let install = || {
-        let done = server.install(&script, home.path(), &[])?;
-        let why = || String::from_utf8_lossy(&done.stderr).into_owned();
-        if done.status.success() { Ok(()) } else { Err(why()) }
-    };
-    let program = home.path().join(".local/bin/tidegate");
+    let installation = Installation::new(checked)?;
+    let program = installation.program();
     let began = Instant::now();
-    install()?;
+    installation.install()?;
+    let Installation { server, home, script, archive } = &installation;
     first_job(&program, home.path())?;
     let took = began.elapsed();
     if took > MAX_FIRST_JOB {
         return Err(format!("a first job takes {} s", took.as_secs()));
     }
 
-    upgrade(&program, home.path(), &install)?;
+    upgrade(&program, home.path(), &|| installation.install())?;
 
     let refused = |what: &str, why: &str| {
-        let done = server.install(&script, home.path(), &["--to", "elsewhere"])?;
+        let done = server.install(script, home.path(), &["--to", "elsewhere"])?;
         let said = String::from_utf8_lossy(&done.stderr).into_owned();
         if done.status.success() || !said.contains(why) || Path::new("elsewhere").exists() {
             return Err(format!("{what} is not refused: {said}"));
         }
         Ok(())
     };
-    server.put(&archive, b"damaged")?;
+    server.put(archive, b"damaged")?;
     refused("a damaged archive", "checksum")?;
-    server.remove(&archive);
-    refused("a missing archive", &archive)?;
+    server.remove(archive);
+    refused("a missing archive", archive)?;
     let took = took.as_secs_f64();
     Ok(format!(
         "a first job ends {took:.1} s after the script begins; a second installation keeps a running one"

@@ -4,6 +4,7 @@
 //! tool cannot be had fails: a release has no gaps.
 
 mod archive;
+mod clients;
 mod deb;
 mod image;
 pub mod install;
@@ -15,7 +16,10 @@ use std::{fs, path::Path, process::Command};
 
 use serde_json::Value;
 
-use super::{FILES, Files, Release, archives::output, package, sums, target::TARGETS};
+use super::{
+    FILES, Files, Release, archives::output, clients::build as build_clients,
+    clients::names as client_packages, package, sums, target::TARGETS,
+};
 
 /// What the checks look at.
 struct Checked {
@@ -39,7 +43,7 @@ fn own_triple() -> Result<&'static str, String> {
 /// A check: what it shows, and how. It returns what is worth printing.
 type Check = (&'static str, fn(&Checked) -> Result<String, String>);
 
-const CHECKS: [Check; 16] = [
+const CHECKS: [Check; 21] = [
     ("checksums", |checked| sums::check(&checked.files).map(|()| String::new())),
     ("the same bytes a second time", same_bytes),
     ("archives", archive::check),
@@ -52,7 +56,12 @@ const CHECKS: [Check; 16] = [
     ("image in a container", image::runs),
     ("development image in a container", image::development_runs),
     ("install script", install::check),
+    ("client packages", clients::contents),
+    ("first job from each client", clients::first_jobs),
+    ("clients and servers of other versions", clients::versions),
+    ("manifests for Kubernetes", texts::manifests),
     ("Helm chart", texts::chart),
+    ("compose example", texts::compose),
     ("Homebrew formula", texts::formula),
     ("module for Terraform", texts::terraform),
     ("functions, as `tidegate aws deploy` takes them", functions),
@@ -107,15 +116,18 @@ fn time(files: &Files) -> Result<u64, String> {
 /// Makes everything again and compares.
 fn same_bytes(checked: &Checked) -> Result<String, String> {
     let functions = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let clients = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let packages = client_packages(&checked.release.version);
     for (name, bytes) in &checked.files {
         // The zips are made by `cargo xtask package`, and only their place differs.
         let is_zip = Path::new(name).extension().is_some_and(|end| end == "zip");
-        if is_zip || name == "VERSION" {
+        if (is_zip && !packages.contains(name)) || name == "VERSION" {
             write(&functions.path().join(name.replacen('-', "/", 1)), bytes)?;
         }
     }
     package::write_sums(functions.path())?;
-    let again = checked.release.make(functions.path())?;
+    build_clients(&checked.release.root, clients.path(), checked.release.time)?;
+    let again = checked.release.make(functions.path(), clients.path())?;
     let differ: Vec<_> = again
         .iter()
         .filter(|(name, bytes)| checked.files.get(*name) != Some(bytes))

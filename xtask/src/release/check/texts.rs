@@ -1,4 +1,4 @@
-//! The SBOM, the formula and the module, each read by the tool of its readers.
+//! The SBOM, the manifests, the formula and the module, each read by the tool of its readers.
 
 use std::{fs, path::Path, process::Command};
 
@@ -42,6 +42,32 @@ fn python(checked: &Checked) -> Result<Command, String> {
     let mut python = Command::new(format!("{bin}/python"));
     python.current_dir(root);
     Ok(python)
+}
+
+/// Validates the manifests of Kubernetes and KEDA by their schemas.
+pub fn manifests(checked: &Checked) -> Result<String, String> {
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let mut python = python(checked)?;
+    python.arg("packaging/check_manifests.py");
+    for name in ["tidegate-kubernetes.yaml", "tidegate-keda.yaml"] {
+        let file = folder.path().join(name);
+        write(&file, checked.file(name)?)?;
+        python.arg(file);
+    }
+    let kinds = output(&mut python)?;
+    Ok(String::from_utf8_lossy(&kinds).trim().replace('\n', ", "))
+}
+
+/// Validates the compose example by its schema, and its settings and alerts of Prometheus.
+pub fn compose(checked: &Checked) -> Result<String, String> {
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    unpack(checked.file("tidegate-compose.tar.gz")?, folder.path())?;
+    let example = folder.path().join("tidegate-compose");
+    let root = &checked.release.root;
+    output(Command::new(root.join("packaging/check_compose")).arg(&example))?;
+    let mut promtool = tool(root, "promtool")?;
+    promtool.current_dir(&example);
+    output(promtool.args(["check", "config", "prometheus.yml"])).map(|_| String::new())
 }
 
 /// Checks the chart with Helm's library.
