@@ -204,11 +204,15 @@ fn arguments_name_targets_and_files() {
 }
 
 /// Texts that the version of a release follows in documents and packages.
-const BEFORE_VERSION: [&str; 14] = [
+const BEFORE_VERSION: [&str; 18] = [
     "tidegate/tidegate:",
     "tidegate-image.tar:",
     "releases/download/v",
+    "tidegate-",
     "tidegate-chart-",
+    "tidegate-npm-",
+    "tidegate-go-",
+    "clients/go@v",
     "tidegate_",
     "\"tidegate/",
     "\"tidegate ",
@@ -261,7 +265,9 @@ fn documents_have_the_version_of_the_release() {
     let version = env!("CARGO_PKG_VERSION").split('-').next().unwrap();
     let (mut wrong, mut right) = (Vec::new(), 0);
     let mut open: Vec<_> =
-        ["README.md", "docs", "packaging", "infra/examples"].map(|path| root.join(path)).into();
+        ["README.md", "clients/README.md", "docs", "packaging", "infra/examples"]
+            .map(|path| root.join(path))
+            .into();
     while let Some(path) = open.pop() {
         if path.is_dir() {
             open.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
