@@ -106,7 +106,7 @@ def rust_contents(files):
     for crate in CRATES:
         path = package(files, f"tidegate-{crate}-VERSION.crate")
         found = tar_files(path)
-        lacks(path.name, found, ["Cargo.toml", "Cargo.lock", "README.md"])
+        lacks(path.name, found, ["Cargo.toml", "Cargo.lock", "LICENSE", "README.md"])
         manifest = tomllib.loads(found["Cargo.toml"])
         if manifest["package"]["version"] != VERSION:
             sys.exit(f"{path.name} has version {manifest['package']['version']}")
@@ -117,7 +117,7 @@ def rust_contents(files):
             before = [f"tidegate-{other}" for other in CRATES[: CRATES.index(crate)]]
             if name.startswith("tidegate") and (name not in before or needs["version"] != VERSION):
                 sys.exit(f"{path.name} depends on {name} {needs['version']}")
-    lacks(path.name, found, ["LICENSE", "CHANGELOG.md", "src/lib.rs"])
+    lacks(path.name, found, ["CHANGELOG.md", "src/lib.rs"])
 
 
 def go_contents(files):
