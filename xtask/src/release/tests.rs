@@ -197,6 +197,7 @@ fn arguments_name_targets_and_files() {
         ("--binary a", "must be TARGET=FILE"),
         ("--binary a=b", "there is no target"),
         ("--build", "needs a value"),
+        ("--clients", "needs a value"),
         ("--fast", "there is no flag"),
     ] {
         assert!(parsed(wrong).unwrap_err().contains(why), "{wrong}");

@@ -17,8 +17,7 @@ use std::{fs, path::Path, process::Command};
 use serde_json::Value;
 
 use super::{
-    FILES, Files, Release, archives::output, clients::build as build_clients,
-    clients::names as client_packages, package, sums, target::TARGETS,
+    FILES, Files, Release, archives::output, clients as packages, package, sums, target::TARGETS,
 };
 
 /// What the checks look at.
@@ -117,16 +116,16 @@ fn time(files: &Files) -> Result<u64, String> {
 fn same_bytes(checked: &Checked) -> Result<String, String> {
     let functions = tempfile::tempdir().map_err(|error| error.to_string())?;
     let clients = tempfile::tempdir().map_err(|error| error.to_string())?;
-    let packages = client_packages(&checked.release.version);
+    let client_packages = packages::names(&checked.release.version);
     for (name, bytes) in &checked.files {
         // The zips are made by `cargo xtask package`, and only their place differs.
         let is_zip = Path::new(name).extension().is_some_and(|end| end == "zip");
-        if (is_zip && !packages.contains(name)) || name == "VERSION" {
+        if (is_zip && !client_packages.contains(name)) || name == "VERSION" {
             write(&functions.path().join(name.replacen('-', "/", 1)), bytes)?;
         }
     }
     package::write_sums(functions.path())?;
-    build_clients(&checked.release.root, clients.path(), checked.release.time)?;
+    packages::build(&checked.release.root, clients.path(), checked.release.time)?;
     let again = checked.release.make(functions.path(), clients.path())?;
     let differ: Vec<_> = again
         .iter()
