@@ -114,6 +114,9 @@ class Deployment:
     def end(self, number: int = signal.SIGKILL) -> None:
         """It goes on."""
 
+    def pause(self, number: int) -> None:
+        """It goes on."""
+
     def call(
         self, method: str, target: str, body: object = None, headers: dict | None = None
     ) -> tuple:
@@ -179,8 +182,15 @@ class Server(Deployment):
     def end(self, number: int = signal.SIGKILL) -> None:
         if self.process is not None:
             self.process.send_signal(number)
+            if number == signal.SIGTERM:
+                self.process.send_signal(signal.SIGCONT)
             self.process.wait()
             self.process = None
+
+    def pause(self, number: int) -> None:
+        """Let it hang: connections stay open, and no answer comes. Or let it run on."""
+        if self.process is not None:
+            self.process.send_signal(number)
 
 
 # Fields whose values are names of resources and jobs.
@@ -351,6 +361,8 @@ class Scenario:
         elif "server" in step:
             if step["server"] == "start":
                 self.server.start()
+            elif step["server"] in ("pause", "resume"):
+                self.server.pause(signal.SIGSTOP if step["server"] == "pause" else signal.SIGCONT)
             else:
                 self.server.end(signal.SIGKILL if step["server"] == "kill" else signal.SIGTERM)
         elif "signal" in step:
@@ -412,16 +424,24 @@ def field_of(headers: dict, body: bytes, name: str) -> object:
 
 
 def check(actual: object, wanted: object, where: str) -> None:
-    """`wanted` is within `actual`. `{"$has": TEXT}`, `{"$length": N}`, `{"$any": true}` and
-    `{"$absent": true}` are conditions."""
+    """`wanted` is within `actual`. `{"$has": TEXT}`, `{"$has": [TEXT, ...]}`, `{"$length": N}`,
+    `{"$each": VALUE}`, `{"$any": true}` and `{"$absent": true}` are conditions."""
     if isinstance(wanted, dict):
         if "$has" in wanted:
-            if wanted["$has"] not in str(actual):
-                raise Failed(f"{where}: {wanted['$has']!r} is not in {actual!r}")
+            texts = wanted["$has"] if isinstance(wanted["$has"], list) else [wanted["$has"]]
+            for text in texts:
+                if text not in str(actual):
+                    raise Failed(f"{where}: {text!r} is not in {actual!r}")
             return
         if "$length" in wanted:
             if not isinstance(actual, (list, str)) or len(actual) != wanted["$length"]:
                 raise Failed(f"{where}: the length of {actual!r:.300} is not {wanted['$length']}")
+            return
+        if "$each" in wanted:
+            if not isinstance(actual, list) or not actual:
+                raise Failed(f"{where}: {actual!r:.300} is not a list of some items")
+            for index, item in enumerate(actual):
+                check(item, wanted["$each"], f"{where}[{index}]")
             return
         if "$any" in wanted:
             if not actual:

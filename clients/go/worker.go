@@ -28,6 +28,11 @@ const (
 	flushTime = time.Second
 	// How long a report waits for the heartbeat that is under way, which may carry log lines.
 	maxBeatWait = 5 * time.Second
+	// A heartbeat waits for its answer at least this long, unless the lease is over before.
+	minBeatTime = time.Second
+	// The pause after a heartbeat without an answer.
+	minBeatPause = 50 * time.Millisecond
+	maxBeatPause = time.Second
 	// A server that answers at once without jobs is not called in a hot loop.
 	minPoll        = 250 * time.Millisecond
 	maxPause       = time.Minute
@@ -834,6 +839,15 @@ func (l *loop) beatOnce(ctx context.Context, leased *leasedAttempt) (retry time.
 	}
 	shown.LeaseSeconds = seconds(l.worker.options.Lease)
 	sentAt := time.Now()
+	// Half of what is left, so that one that hangs leaves time for another. An attempt that runs on
+	// is aborted when its lease is over by this worker's record, however the request hangs.
+	rest := leased.lostAt.Sub(sentAt)
+	wait := max(rest/2, minBeatTime)
+	if !isFinished {
+		wait = min(wait, max(rest, minBeatPause))
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
 	answer, err := decode[api.Beat](l.worker.client.transport.send(ctx, Request{
 		Method: "POST", Path: leased.target + "/heartbeat", Body: shown, Header: leased.header(),
 	}))
@@ -859,12 +873,15 @@ func (l *loop) beatOnce(ctx context.Context, leased *leasedAttempt) (retry time.
 		}
 		leased.job.putBack(shown)
 		rest := time.Until(leased.lostAt)
-		if !isFinished && rest <= 0 {
+		switch {
+		case isFinished:
+			return maxBeatPause, false
+		case rest <= 0:
 			// Another worker may have the job.
 			leased.cancel(ErrLeaseLost)
 			return 0, true
 		}
-		return max(50*time.Millisecond, min(time.Second, rest)), false
+		return max(minBeatPause, min(maxBeatPause, rest/2)), false
 	}
 	return 0, false
 }

@@ -37,6 +37,11 @@ pub(crate) const MAX_REPORT_BYTES: usize = 1 << 20;
 pub(crate) const FLUSH_TIME: Duration = Duration::from_secs(1);
 /// How long a report waits for the heartbeat that is under way, which may carry log lines.
 const MAX_BEAT_WAIT: Duration = Duration::from_secs(5);
+/// A heartbeat waits for its answer at least this long, unless the lease is over before.
+const MIN_BEAT_TIME: Duration = Duration::from_secs(1);
+/// The pause after a heartbeat without an answer.
+const MIN_BEAT_PAUSE: Duration = Duration::from_millis(50);
+const MAX_BEAT_PAUSE: Duration = Duration::from_secs(1);
 /// A server that answers at once without jobs is not called in a hot loop.
 const MIN_POLL: Duration = Duration::from_millis(250);
 const MAX_PAUSE: Duration = Duration::from_mins(1);
@@ -464,8 +469,17 @@ impl LeaseLoop {
         let shown = if is_finished { Changes::default() } else { leased.job.take() };
         let sent_at = Instant::now();
         let body = heartbeat(&leased.job, &shown, self.shared.options.lease.map(seconds));
-        let request =
-            Request::post(format!("{}/heartbeat", leased.target)).json(&body).bearer(&leased.token);
+        // Half of what is left, so that one that hangs leaves time for another. An attempt that runs
+        // on is aborted when its lease is over by this worker's record, however the request hangs.
+        let rest = lock(&leased.lost_at).saturating_duration_since(sent_at);
+        let mut wait = MIN_BEAT_TIME.max(rest / 2);
+        if !is_finished {
+            wait = wait.min(rest.max(MIN_BEAT_PAUSE));
+        }
+        let request = Request::post(format!("{}/heartbeat", leased.target))
+            .json(&body)
+            .bearer(&leased.token)
+            .timeout(wait);
         let answer = self.shared.client.transport.send(&request).await;
         match answer.and_then(|answer| answer.read::<BeatView>()) {
             Ok(answer) => {
@@ -490,14 +504,16 @@ impl LeaseLoop {
                     tracing::warn!(job = leased.job.id(), error = %err, "a heartbeat was refused");
                 }
                 leased.job.put_back(shown);
+                if is_finished {
+                    return Beaten::Again(Some(MAX_BEAT_PAUSE));
+                }
                 let rest = lock(&leased.lost_at).saturating_duration_since(Instant::now());
-                if !is_finished && rest.is_zero() {
+                if rest.is_zero() {
                     // Another worker may have the job.
                     leased.job.abort(AbortReason::LeaseLost);
                     return Beaten::Over;
                 }
-                let retry = rest.clamp(Duration::from_millis(50), Duration::from_secs(1));
-                Beaten::Again(Some(retry))
+                Beaten::Again(Some((rest / 2).clamp(MIN_BEAT_PAUSE, MAX_BEAT_PAUSE)))
             }
             Err(err) => {
                 tracing::warn!(job = leased.job.id(), error = %err, "a heartbeat was refused");

@@ -28,6 +28,7 @@ pub struct Request {
     body: Option<Bytes>,
     headers: HeaderMap,
     wait: Duration,
+    timeout: Option<Duration>,
     repeatable: Option<bool>,
     fault: Option<String>,
 }
@@ -41,6 +42,7 @@ impl Request {
             body: None,
             headers: HeaderMap::new(),
             wait: Duration::ZERO,
+            timeout: None,
             repeatable: None,
             fault: None,
         }
@@ -98,6 +100,13 @@ impl Request {
     /// Adds the time that the request makes the server wait.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
+        self
+    }
+
+    /// Bounds the time for the answer, in addition to [`wait`](Self::wait) (default: that of the
+    /// client, which is also the most).
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
         self
     }
 
@@ -191,7 +200,8 @@ impl Transport {
 
     /// Sends a request once.
     pub async fn send(&self, request: &Request) -> Result<Answer, Error> {
-        let timeout = self.timeout + request.wait;
+        let timeout = request.timeout.map_or(self.timeout, |timeout| timeout.min(self.timeout));
+        let timeout = timeout + request.wait;
         let answer = self.open(request, "application/json", Some(timeout)).await?;
         let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
         let answer = Answer { status, headers, body: self.read(answer).await? };

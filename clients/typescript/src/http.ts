@@ -56,6 +56,8 @@ export interface RequestOptions {
   readonly headers?: Readonly<Record<string, string>> | undefined;
   /** Seconds that the request makes the server wait. */
   readonly wait?: number;
+  /** Seconds for the answer, in addition to `wait` (default: those of the client). */
+  readonly timeout?: number;
   /** Whether a repeat is harmless (default: GET, PUT, DELETE, and with an `Idempotency-Key`). */
   readonly repeatable?: boolean;
   readonly signal?: AbortSignal;
@@ -122,7 +124,8 @@ export class Transport {
   readonly url: string;
   readonly #prefix: string;
   readonly #token: string | undefined;
-  readonly #timeout: number;
+  /** Seconds for the answer to a request, in addition to its own wait. */
+  readonly timeout: number;
   readonly #repeats: number;
   readonly #repeatSeconds: number;
   readonly #traceparent: () => string | undefined;
@@ -140,7 +143,7 @@ export class Transport {
     }
     this.#prefix = this.url.replace(/\/+$/, "");
     this.#token = options.token ?? environment("TIDEGATE_TOKEN");
-    this.#timeout = options.timeout ?? 30;
+    this.timeout = options.timeout ?? 30;
     this.#repeats = options.retries?.repeats ?? 5;
     this.#repeatSeconds = options.retries?.seconds ?? 30;
     this.#traceparent = options.traceparent ?? currentTraceparent;
@@ -199,7 +202,7 @@ export class Transport {
     target: string,
     options: RequestOptions,
     accept: string,
-    timeout: number | undefined = this.#timeout + (options.wait ?? 0),
+    timeout: number | undefined = (options.timeout ?? this.timeout) + (options.wait ?? 0),
   ): Promise<Response> {
     const headers: Record<string, string> = { accept };
     if (this.#token) headers.authorization = `Bearer ${this.#token}`;

@@ -33,6 +33,8 @@ const MAX_REPORT_SECONDS = 60;
 const FLUSH_SECONDS = 1;
 // How long a report waits for the heartbeat that is under way, which may carry log lines.
 const MAX_BEAT_WAIT_SECONDS = 5;
+// A heartbeat waits for its answer at least this long, unless the lease is over before.
+const MIN_BEAT_SECONDS = 1;
 // A server that answers at once without jobs is not called in a hot loop.
 const MIN_POLL_SECONDS = 0.25;
 const MAX_PAUSE_SECONDS = 60;
@@ -108,6 +110,10 @@ class Attempt {
   lastBeat = clock();
   nextBeat: number;
   timer: ReturnType<typeof setTimeout> | undefined;
+  /** Aborts the attempt when its lease is over. */
+  endTimer: ReturnType<typeof setTimeout> | undefined;
+  /** Its lease was over, by this worker's record, before the handler had ended. */
+  isLost = false;
   /** The heartbeat that is under way. */
   beating: Promise<unknown> | undefined;
   isFinished = false;
@@ -466,6 +472,7 @@ class Loop {
   settled(attempt: Attempt): void {
     attempt.isReported = true;
     clearTimeout(attempt.timer);
+    clearTimeout(attempt.endTimer);
     this.attempts.delete(attempt);
     this.#wake();
   }
@@ -608,7 +615,25 @@ class Loop {
     this.#running += 1;
     attempt.job.onChange = () => this.#hasten(attempt);
     this.#schedule(attempt);
+    this.#watch(attempt);
     void this.#attempt(attempt);
+  }
+
+  /** Aborts an attempt when its lease is over by this worker's record, however a heartbeat hangs. */
+  #watch(attempt: Attempt): void {
+    const rest = (attempt.lostAt - clock()) * 1000;
+    const end = () => {
+      if (attempt.isFinished) return;
+      if (attempt.lostAt > clock()) {
+        this.#watch(attempt);
+        return;
+      }
+      // Another worker may have the job.
+      attempt.isLost = true;
+      clearTimeout(attempt.timer);
+      attempt.job.abort("lease_lost");
+    };
+    attempt.endTimer = setTimeout(end, Math.min(Math.ceil(Math.max(0, rest)), 2 ** 31 - 1));
   }
 
   async #attempt(attempt: Attempt): Promise<void> {
@@ -659,7 +684,7 @@ class Loop {
 
   #schedule(attempt: Attempt): void {
     clearTimeout(attempt.timer);
-    if (attempt.isReported) return;
+    if (attempt.isReported || attempt.isLost) return;
     const wait = Math.max(0, attempt.nextBeat - clock()) * 1000;
     const beat = async () => {
       const beating = this.#beat(attempt);
@@ -682,11 +707,13 @@ class Loop {
     const lease = options.leaseSeconds === undefined ? {} : { lease_seconds: options.leaseSeconds };
     const body: Schemas["Heartbeat"] = { attempt: job.attempt, ...shown, ...lease };
     const headers = { authorization: `Bearer ${attempt.token}` };
+    // Half of what is left, so that one that hangs leaves time for another.
+    const rest = attempt.lostAt - sentAt;
+    const most = attempt.isFinished ? Number.POSITIVE_INFINITY : Math.max(rest, 0.05);
+    const timeout = Math.min(client.http.timeout, most, Math.max(rest / 2, MIN_BEAT_SECONDS));
     try {
-      const answer = await client.http.send("POST", `${attempt.target}/heartbeat`, {
-        body,
-        headers,
-      });
+      const target = `${attempt.target}/heartbeat`;
+      const answer = await client.http.send("POST", target, { body, headers, timeout });
       attempt.lostAt = sentAt + attempt.leaseSeconds;
       if ((json(answer) as Schemas["Beat"]).cancel) job.abort("cancelled");
       return true;
@@ -703,13 +730,9 @@ class Loop {
         if (status === 400 || status === 413) return true;
       }
       job.putBack(shown);
-      const now = clock();
-      if (now >= attempt.lostAt && !attempt.isFinished) {
-        // Another worker may have the job.
-        job.abort("lease_lost");
-        return false;
-      }
-      attempt.nextBeat = Math.min(now + 1, Math.max(attempt.lostAt, now + 0.05));
+      const left = attempt.lostAt - clock();
+      const isOver = attempt.isFinished || left <= 0;
+      attempt.nextBeat = clock() + (isOver ? 1 : Math.min(1, Math.max(left / 2, 0.05)));
       return true;
     }
   }

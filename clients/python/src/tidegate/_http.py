@@ -151,8 +151,11 @@ class Transport:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         wait: float = 0.0,
+        timeout: float | None = None,
     ) -> Answer:
         """Send a request once. ``wait`` is the time that the request makes the server wait.
+
+        ``timeout`` replaces that of this transport.
 
         Raises :class:`~tidegate.errors.ProblemError` for a status from 300 on, and
         :class:`~tidegate.errors.Unreachable` if no whole answer came.
@@ -166,15 +169,15 @@ class Transport:
             all_headers.update(headers)
         if query:
             target = f"{target}?{_query(query)}"
-        answer = self._exchange(method, self._prefix + target, body, all_headers, wait)
+        timeout = (self.timeout if timeout is None else timeout) + wait
+        answer = self._exchange(method, self._prefix + target, body, all_headers, timeout)
         if answer.status < 300:
             return answer
         raise _problem_of(answer)
 
     def _exchange(
-        self, method: str, target: str, body: bytes | None, headers: dict[str, str], wait: float
+        self, method: str, target: str, body: bytes | None, headers: dict[str, str], timeout: float
     ) -> Answer:
-        timeout = self.timeout + wait
         while True:
             connection, is_reused = self._connection(timeout)
             try:

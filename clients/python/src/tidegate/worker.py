@@ -50,6 +50,10 @@ MAX_REPORT_SECONDS = 60.0
 FLUSH_SECONDS = 1.0
 # How long a report waits for the heartbeat that is under way, which may carry log lines.
 MAX_BEAT_WAIT = 5.0
+# A heartbeat waits for its answer at least this long, unless the lease is over before.
+MIN_BEAT_SECONDS = 1.0
+# Most threads that send heartbeats.
+MAX_BEAT_THREADS = 64
 # A server that answers at once without jobs is not called in a hot loop.
 MIN_POLL_SECONDS = 0.25
 MAX_PAUSE_SECONDS = 60.0
@@ -80,6 +84,8 @@ class _Attempt:
         self.is_reported = False
         """The report was acknowledged, or nothing is to be reported."""
         self.is_finished = False
+        self.is_lost = False
+        """Its lease was over, by this worker's record, before the handler had ended."""
         self.report: Report = {}
         self.report_bytes = 0
         self.since = time.monotonic()
@@ -290,7 +296,7 @@ class Worker:
         self.stop()
 
     def _supervise(self) -> None:
-        self._beats.start(sum(loop.concurrency for loop in self._loops))
+        self._beats.start()
         self._outbox.start()
         for loop in self._loops:
             loop.start()
@@ -730,27 +736,48 @@ class _Outbox:
 
 
 class _Heartbeats:
-    """Heartbeats of the running attempts, at a third of their leases, or when there is news."""
+    """Heartbeats of the running attempts, at a third of their leases, or when there is news.
+
+    A thread of its own aborts an attempt when its lease is over by this worker's record. So no
+    request that hangs, and no other attempt, can delay that. A heartbeat that waits for its answer
+    takes a thread, and the others have another one.
+    """
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self._changed = threading.Condition()
+        lock = threading.Lock()
+        self._changed = threading.Condition(lock)
+        self._ending = threading.Condition(lock)
         self._due: list[tuple[float, int, _Attempt]] = []
+        self._ends: list[tuple[float, int, _Attempt]] = []
+        """When the leases are over; a heartbeat since then has moved the end on."""
         self._number = 0
+        self._idle = 0
         self._stopped = False
         self._threads: list[threading.Thread] = []
 
-    def start(self, concurrency: int) -> None:
-        for index in range(min(4, 1 + concurrency // 16)):
-            thread = threading.Thread(target=self._run, name=f"tidegate-beat-{index}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+    def start(self) -> None:
+        with self._changed:
+            self._add_thread()
+            watch = threading.Thread(target=self._watch, name="tidegate-leases", daemon=True)
+            self._threads.append(watch)
+            watch.start()
+
+    def _add_thread(self) -> None:
+        """Start a thread that sends. The lock is held."""
+        name = f"tidegate-beat-{len(self._threads)}"
+        thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._idle += 1
+        self._threads.append(thread)
+        thread.start()
 
     def stop(self) -> None:
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
-        for thread in self._threads:
+            self._ending.notify_all()
+            threads = list(self._threads)
+        for thread in threads:
             thread.join()
 
     def wake(self) -> None:
@@ -760,6 +787,10 @@ class _Heartbeats:
     def add(self, attempt: _Attempt) -> None:
         attempt.job._on_change = lambda: self._hasten(attempt)
         self._push(attempt)
+        with self._changed:
+            self._number += 1
+            heapq.heappush(self._ends, (attempt.lost_at, self._number, attempt))
+            self._ending.notify()
 
     def _push(self, attempt: _Attempt) -> None:
         with self._changed:
@@ -777,6 +808,30 @@ class _Heartbeats:
                 heapq.heappush(self._due, (due, self._number, attempt))
                 self._changed.notify()
 
+    def _watch(self) -> None:
+        """Abort the attempts whose lease is over."""
+        while True:
+            lost: list[_Attempt] = []
+            with self._changed:
+                now = time.monotonic()
+                while self._ends and self._ends[0][0] <= now:
+                    _, _, attempt = heapq.heappop(self._ends)
+                    if attempt.is_finished or attempt.is_reported:
+                        continue
+                    if attempt.lost_at > now:
+                        self._number += 1
+                        heapq.heappush(self._ends, (attempt.lost_at, self._number, attempt))
+                        continue
+                    attempt.is_lost = True
+                    lost.append(attempt)
+                if not lost:
+                    if self._stopped:
+                        return
+                    self._ending.wait(self._ends[0][0] - now if self._ends else None)
+            for attempt in lost:
+                # Another worker may have the job.
+                attempt.job._abort("lease_lost")
+
     def _run(self) -> None:
         while True:
             with self._changed:
@@ -786,15 +841,20 @@ class _Heartbeats:
                     return
                 due, _, attempt = heapq.heappop(self._due)
                 # An entry that was overtaken by an earlier one.
-                if attempt.is_reported or due != attempt.next_beat:
+                if attempt.is_reported or attempt.is_lost or due != attempt.next_beat:
                     continue
+                self._idle -= 1
+                if self._idle == 0 and len(self._threads) <= MAX_BEAT_THREADS:
+                    self._add_thread()
             try:
                 with attempt.beating:
                     again = self._beat(attempt)
             except Exception:
                 logger.exception("a heartbeat failed")
                 again = True
-            if again and not attempt.is_reported:
+            with self._changed:
+                self._idle += 1
+            if again and not (attempt.is_reported or attempt.is_lost):
                 self._push(attempt)
 
     def _beat(self, attempt: _Attempt) -> bool:
@@ -808,10 +868,17 @@ class _Heartbeats:
         if self._worker._lease_seconds is not None:
             body["lease_seconds"] = self._worker._lease_seconds
         headers = {"authorization": f"Bearer {attempt.token}"}
+        http = self._worker.client._http
+        # Half of what is left, so that one that hangs leaves time for another.
+        rest = attempt.lost_at - sent_at
+        timeout = min(http.timeout, max(rest / 2, MIN_BEAT_SECONDS))
+        if not attempt.is_finished:
+            timeout = min(timeout, max(rest, 0.05))
         try:
-            answer = self._worker.client._http.send(
-                "POST", f"{attempt.path}/heartbeat", body=dumps(body), headers=headers
-            ).json()
+            answer = http.send(
+                "POST", f"{attempt.path}/heartbeat", body=dumps(body), headers=headers,
+                timeout=timeout,
+            ).json()  # fmt: skip
         except ProblemError as error:
             if error.status in OVER_STATUS and not is_transient(error):
                 # The report was recorded, or the attempt is over.
@@ -824,7 +891,8 @@ class _Heartbeats:
                     # What it showed is wrong, and the lease lasts.
                     return True
             return self._unanswered(attempt, fields)
-        except Unreachable:
+        except TidegateError as error:
+            logger.info("a heartbeat of %s has no answer: %s", job.id, error)
             return self._unanswered(attempt, fields)
         attempt.lost_at = sent_at + attempt.lease_seconds
         if answer["cancel"]:
@@ -834,9 +902,7 @@ class _Heartbeats:
     def _unanswered(self, attempt: _Attempt, fields: dict[str, Any]) -> bool:
         attempt.job._put_back(fields)
         now = time.monotonic()
-        if now >= attempt.lost_at and not attempt.is_finished:
-            # Another worker may have the job.
-            attempt.job._abort("lease_lost")
-            return False
-        attempt.next_beat = min(now + 1.0, max(attempt.lost_at, now + 0.05))
+        rest = attempt.lost_at - now
+        is_over = attempt.is_finished or rest <= 0
+        attempt.next_beat = now + (1.0 if is_over else min(1.0, max(rest / 2, 0.05)))
         return True
