@@ -209,7 +209,7 @@ class Renamed:
         self.names = {"default"}
         self._collect(document["steps"])
         words = "|".join(sorted(map(re.escape, self.names), key=len, reverse=True))
-        self.in_path = re.compile(rf"(?<=[/=])({words})(?=$|[/?&])")
+        self.in_path = re.compile(rf"(?<=[/=])({words})(?=$|[/?&$])")
         self.in_text = re.compile(rf"(?<![\w.-])({words})(?![\w.-])")
         steps = [self._value(step, None) for step in document["steps"]]
         put = {"api": f"PUT /v1/queues/{self._name('default')}", "body": {}}
@@ -373,9 +373,35 @@ class Scenario:
                 raise Failed(f"the agent ended with {code}")
         elif "sign" in step:
             self.values[step["as"]] = signed(step["sign"])
+        elif "push" in step:
+            status = self.push(step)
+            if status != step["status"]:
+                raise Failed(f"the push was answered with {status}")
         else:
             raise Failed("no such step")
         return None
+
+    def push(self, step: dict) -> int:
+        """Push a leased attempt to a push handler, with a callback through the proxy."""
+        lease = step["lease"]
+        job = lease["job"]
+        names = ("id", "type", "max_attempts", "data")
+        target = "/".join(urllib.parse.quote(job[name], safe="") for name in ("type", "id"))
+        callback = {"url": f"{self.proxy.url}/v1/jobs/{target}", "token": lease["token"]}
+        body = {
+            **{name: job[name] for name in names},
+            "attributes": job.get("attributes") or {},
+            "attempt": lease["attempt"],
+            "callback": callback,
+        }
+        request = signed({"secrets": [step["secret"]], "body": json.dumps(body)})
+        headers = {"content-type": "application/json", **request["headers"]}
+        sent = urllib.request.Request(step["push"], request["body"].encode(), headers)
+        try:
+            with urllib.request.urlopen(sent, timeout=30) as answer:
+                return answer.status
+        except urllib.error.HTTPError as error:
+            return error.code
 
     def check_requests(self, step: dict) -> None:
         found = self.proxy.requests(step["requests"])
@@ -385,12 +411,16 @@ class Scenario:
             raise Failed(f"{len(found)} requests {step['requests']}")
         if "at_most" in step and len(found) > step["at_most"]:
             raise Failed(f"{len(found)} requests {step['requests']}")
+        if "spread_seconds" in step:
+            took = found[-1].at - found[0].at
+            if took < step["spread_seconds"]:
+                raise Failed(f"{len(found)} requests {step['requests']} within {took:.2f} s")
         for name in step.get("same", []):
-            values = {field_of(headers, body, name) for _, headers, body in found}
+            values = {field_of(seen.headers, seen.body, name) for seen in found}
             if len(values) != 1 or None in values:
                 raise Failed(f"{name} of the requests: {values}")
         for name in step.get("with_field", []):
-            if not any(field_of(headers, body, name) for _, headers, body in found):
+            if not any(field_of(seen.headers, seen.body, name) for seen in found):
                 raise Failed(f"no request has {name}")
 
     def answered(self, step: dict, answer: dict) -> None:

@@ -1,7 +1,8 @@
 """A proxy that injects faults: errors, lost requests, lost answers, slow answers.
 
 A rule applies to the next `times` requests that its `match` (`POST /v1/jobs`, a prefix of method
-and path) names, without the first `after` of them. Requests that no rule matches pass unchanged.
+and path, or all of them with `$` at the end) names and whose body contains `has`, without the first
+`after` of them. Requests that no rule matches pass unchanged.
 """
 
 from __future__ import annotations
@@ -12,8 +13,24 @@ import json
 import socketserver
 import threading
 import time
+from typing import NamedTuple
+
+
+def is_match(line: str, match: str) -> bool:
+    """Whether method and path begin with `match`, or are it if it ends with `$`."""
+    return line == match[:-1] if match.endswith("$") else line.startswith(match)
+
 
 HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "host"}
+
+
+class Seen(NamedTuple):
+    """A request that came: method and path, headers with names in lower case, body, and when."""
+
+    line: str
+    headers: dict
+    body: bytes
+    at: float
 
 
 class Proxy:
@@ -22,7 +39,7 @@ class Proxy:
     def __init__(self, upstream: tuple[str, int]) -> None:
         self.upstream = upstream
         self.rules: list[dict] = []
-        self.seen: list[tuple[str, dict, bytes]] = []
+        self.seen: list[Seen] = []
         self._lock = threading.Lock()
         proxy = self
 
@@ -64,14 +81,14 @@ class Proxy:
         with self._lock:
             return [dict(rule) for rule in self.rules]
 
-    def requests(self, match: str) -> list[tuple[str, dict, bytes]]:
+    def requests(self, match: str) -> list[Seen]:
         """The requests that came, those that were lost or refused included."""
         with self._lock:
-            return [seen for seen in self.seen if seen[0].startswith(match)]
+            return [seen for seen in self.seen if is_match(seen.line, match)]
 
-    def _rule(self, line: str) -> dict | None:
+    def _rule(self, line: str, body: bytes) -> dict | None:
         for rule in self.rules:
-            if line.startswith(rule["match"]):
+            if is_match(line, rule["match"]) and rule.get("has", "").encode() in body:
                 if rule["after"] > 0:
                     rule["after"] -= 1
                     continue
@@ -86,8 +103,8 @@ class Proxy:
         line = f"{request.command} {request.path}"
         with self._lock:
             headers = {name.lower(): value for name, value in request.headers.items()}
-            self.seen.append((line, headers, body))
-            rule = self._rule(line) or {}
+            self.seen.append(Seen(line, headers, body, time.monotonic()))
+            rule = self._rule(line, body) or {}
         action = rule.get("action")
         if action == "status":
             return self._refuse(request, rule)
@@ -96,6 +113,11 @@ class Proxy:
             return None
         if action == "slow_request":
             time.sleep(rule["seconds"])
+        refused = []
+        if action == "refuse_reports":
+            document = json.loads(body)
+            refused = document.pop("reports")
+            body = json.dumps(document).encode()
         connection = http.client.HTTPConnection(*self.upstream, timeout=90)
         try:
             headers = {k: v for k, v in request.headers.items() if k.lower() not in HOP}
@@ -109,6 +131,11 @@ class Proxy:
             return None
         finally:
             connection.close()
+        if refused and answer.status == 200:
+            document = json.loads(content)
+            refusal = {"status": rule["status"], "error": self._problem(rule)}
+            document["reports"] = [{"id": report["id"], **refusal} for report in refused]
+            content = json.dumps(document).encode()
         if action == "lose_answer":
             request.close_connection = True
             return None
@@ -128,15 +155,17 @@ class Proxy:
         return None
 
     @staticmethod
-    def _refuse(request: http.server.BaseHTTPRequestHandler, rule: dict) -> None:
-        document = {
+    def _problem(rule: dict) -> dict:
+        return {
             "type": "urn:tidegate:problem:unavailable",
             "title": "Unavailable",
             "status": rule["status"],
             "detail": "a fault of the test",
             "code": rule.get("code", "unavailable"),
         }
-        content = json.dumps(document).encode()
+
+    def _refuse(self, request: http.server.BaseHTTPRequestHandler, rule: dict) -> None:
+        content = json.dumps(self._problem(rule)).encode()
         request.send_response_only(rule["status"])
         request.send_header("content-type", "application/problem+json")
         if "retry_after" in rule:

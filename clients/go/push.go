@@ -325,12 +325,12 @@ func keepBeating(ctx context.Context, job *PushJob, ended chan struct{}, cancel 
 		switch {
 		case isCancelled:
 			cancel(ErrCancelled)
+		case isTransient(err):
+			job.putBack(shown)
+			next = last.Add(flushTime)
 		case errors.Is(err, ErrNotFound) || errors.Is(err, ErrConflict):
 			cancel(ErrLeaseLost)
 			return
-		case err != nil && isTransient(err):
-			job.putBack(shown)
-			next = last.Add(flushTime)
 		}
 	}
 }

@@ -41,6 +41,9 @@ const (
 	maxConcurrency = 1000
 )
 
+// A report that got one of these is sent again, and so is one with a transient error.
+var repeatedReports = []int{408, 429, 500, 502, 503, 504}
+
 // WorkerOptions are the options of a worker. The zero value is ready to use.
 type WorkerOptions struct {
 	// Name of the worker in lists, unique for each process (default: host, process and chance).
@@ -360,18 +363,21 @@ func (w *Worker) leave(ctx context.Context) {
 	}
 }
 
-// answered handles the answer to one report. A report that was not recorded is sent again.
-func (w *Worker) answered(leased *leasedAttempt, status int, err error) {
+// answered handles the answer to one report. A report that was not recorded is sent again. It returns
+// false if that is to wait for a while.
+func (w *Worker) answered(leased *leasedAttempt, status int, err error) bool {
 	report, log := leased.report, w.options.Logger
 	isWrong := status == 400 || status == 413
+	isOfTheMoment := slices.Contains(repeatedReports, status) || isTransient(err)
 	switch {
 	case status < 300:
 		leased.loop.settled(leased)
+	case isOfTheMoment && time.Since(leased.since) < maxReportTime:
+		w.outbox.add(leased, false)
+		return false
 	case status == 404 || status == 409:
 		log.Warn("a result is dropped", "job", leased.job.ID, "error", err)
 		leased.loop.settled(leased)
-	case slices.Contains([]int{408, 429, 500, 502, 503, 504}, status) && time.Since(leased.since) < maxReportTime:
-		w.outbox.add(leased, false)
 	case isWrong && report.Status == api.StatusSucceeded:
 		// The work was done, and its result cannot be stored: another attempt would repeat it.
 		log.Error("a result was refused", "job", leased.job.ID, "error", err)
@@ -385,6 +391,7 @@ func (w *Worker) answered(leased *leasedAttempt, status int, err error) {
 		log.Error("a report was refused", "job", leased.job.ID, "error", err)
 		leased.loop.settled(leased)
 	}
+	return true
 }
 
 // leasedAttempt is one leased attempt: what runs, and what is reported of it.
@@ -957,8 +964,7 @@ func (o *outbox) send(batch []outgoing) bool {
 			Method: "POST", Path: one.target, Body: one.report, Header: one.header(),
 		})
 		if err == nil {
-			o.worker.answered(one.leasedAttempt, 200, nil)
-			return true
+			return o.worker.answered(one.leasedAttempt, 200, nil)
 		}
 	} else {
 		body := api.LeaseRequest{Max: Ptr(int64(0)), Worker: &o.worker.options.Name}
@@ -970,10 +976,12 @@ func (o *outbox) send(batch []outgoing) bool {
 			Method: "POST", Path: "/v1/leases", Body: body,
 		}))
 		if err == nil && len(answer.Reports) == len(batch) {
+			areTaken := true
 			for i, next := range batch {
-				o.worker.answered(next.leasedAttempt, int(answer.Reports[i].Status), refusalOf(answer.Reports[i]))
+				reported := answer.Reports[i]
+				areTaken = o.worker.answered(next.leasedAttempt, int(reported.Status), refusalOf(reported)) && areTaken
 			}
-			return true
+			return areTaken
 		}
 	}
 	status := or(statusOf(err), 503)
@@ -983,8 +991,9 @@ func (o *outbox) send(batch []outgoing) bool {
 		}
 		return true
 	}
+	areTaken := true
 	for _, next := range batch {
-		o.worker.answered(next.leasedAttempt, status, err)
+		areTaken = o.worker.answered(next.leasedAttempt, status, err) && areTaken
 	}
-	return status < 500
+	return areTaken
 }

@@ -51,7 +51,10 @@ def behave(data: Any, job: tidegate.JobContext[Any]) -> Any:
         if job.attempt > 1:
             return data["later"]
         try:
-            job.sleep(60)
+            for _ in range(120):
+                if data.get("beats"):
+                    job.progress(1)
+                job.sleep(0.5)
         except tidegate.JobAborted as aborted:
             run["aborted"] = aborted.reason
             raise

@@ -47,7 +47,11 @@ async function behave(given: Any, job: tidegate.JobContext): Promise<unknown> {
     case "until_aborted":
       if (job.attempt > 1) return data.later;
       try {
-        return await job.sleep(60);
+        for (let n = 0; n < 120; n++) {
+          if (data.beats) job.progress(1);
+          await job.sleep(0.5);
+        }
+        return null;
       } catch (error) {
         run.aborted = (error as tidegate.JobAbortedError).reason;
         throw error;

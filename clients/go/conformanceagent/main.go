@@ -106,6 +106,7 @@ type task struct {
 	Seconds float64
 	Later   any
 	Bytes   int
+	Beats   bool
 	Type    string
 	Child   string
 }
@@ -139,7 +140,15 @@ func behave(ctx context.Context, data task, job *tidegate.Attempt) (any, error) 
 		if job.Number > 1 {
 			return data.Later, nil
 		}
-		<-ctx.Done()
+		for ctx.Err() == nil {
+			if data.Beats {
+				job.Progress(1, "")
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(500 * time.Millisecond):
+			}
+		}
 		mu.Lock()
 		here.Aborted = strings.TrimPrefix(context.Cause(ctx).Error(), "the attempt is over: ")
 		mu.Unlock()

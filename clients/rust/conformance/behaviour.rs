@@ -21,6 +21,7 @@ pub struct Behaviour {
     seconds: f64,
     later: Value,
     bytes: usize,
+    beats: bool,
     r#type: String,
     child: String,
 }
@@ -63,7 +64,12 @@ pub async fn behave(data: Task, job: Attempt) -> Result<Value, BoxError> {
         }
         "until_aborted" if job.number() > 1 => data.later,
         "until_aborted" => {
-            job.aborted().cancelled().await;
+            while !job.aborted().is_cancelled() {
+                if data.beats {
+                    job.progress(1.0, "");
+                }
+                let _ = job.sleep(Duration::from_millis(500)).await;
+            }
             let reason = job.abort_reason().ok_or("it is aborted without a reason")?;
             all()[place]["aborted"] = reason.as_str().into();
             return Err(Aborted(reason).into());

@@ -91,7 +91,10 @@ async fn send(shared: &Arc<Shared>, batch: &[Arc<Leased>]) -> bool {
         [one] => send_one(shared, one).await,
         several => send_several(shared, several).await,
     };
-    let Err(err) = sent else { return true };
+    let err = match sent {
+        Ok(are_taken) => return are_taken,
+        Err(err) => err,
+    };
     let status = err.status().unwrap_or(503);
     if batch.len() > 1 && matches!(status, 400 | 413) {
         for leased in batch {
@@ -99,21 +102,21 @@ async fn send(shared: &Arc<Shared>, batch: &[Arc<Leased>]) -> bool {
         }
         return true;
     }
+    let mut are_taken = true;
     for leased in batch {
-        shared.answered(leased, status, Some(&err));
+        are_taken &= shared.answered(leased, status, Some(&err));
     }
-    status < 500
+    are_taken
 }
 
-async fn send_one(shared: &Arc<Shared>, leased: &Arc<Leased>) -> Result<(), Error> {
-    let Some((report, _)) = leased.report() else { return Ok(()) };
+async fn send_one(shared: &Arc<Shared>, leased: &Arc<Leased>) -> Result<bool, Error> {
+    let Some((report, _)) = leased.report() else { return Ok(true) };
     let request = Request::post(&leased.target).json(&report.body(None)).bearer(&leased.token);
     shared.client.transport.send(&request).await?;
-    shared.answered(leased, 200, None);
-    Ok(())
+    Ok(shared.answered(leased, 200, None))
 }
 
-async fn send_several(shared: &Arc<Shared>, batch: &[Arc<Leased>]) -> Result<(), Error> {
+async fn send_several(shared: &Arc<Shared>, batch: &[Arc<Leased>]) -> Result<bool, Error> {
     let reports: Vec<_> =
         batch.iter().filter_map(|leased| Some((leased, leased.report()?.0))).collect();
     let body = LeaseBody {
@@ -130,8 +133,9 @@ async fn send_several(shared: &Arc<Shared>, batch: &[Arc<Leased>]) -> Result<(),
     if answer.reports.len() != reports.len() {
         return Err(Error::UnexpectedAnswer("it lacks answers to reports".to_owned()));
     }
+    let mut are_taken = true;
     for ((leased, _), reported) in reports.into_iter().zip(answer.reports) {
-        shared.reported(leased, reported.status, reported.error);
+        are_taken &= shared.reported(leased, reported.status, reported.error);
     }
-    Ok(())
+    Ok(are_taken)
 }

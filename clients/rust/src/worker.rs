@@ -129,19 +129,31 @@ impl Shared {
         self.stop.cancel();
     }
 
-    /// Handles the answer to one report. A report that was not recorded is sent again.
-    pub fn answered(self: &Arc<Self>, leased: &Arc<Leased>, status: u16, err: Option<&Error>) {
-        let Some((report, since)) = leased.report() else { return leased.settle() };
+    /// Handles the answer to one report. A report that was not recorded is sent again. Returns
+    /// false if that is to wait for a while.
+    pub fn answered(
+        self: &Arc<Self>,
+        leased: &Arc<Leased>,
+        status: u16,
+        err: Option<&Error>,
+    ) -> bool {
+        let Some((report, since)) = leased.report() else {
+            leased.settle();
+            return true;
+        };
         let (id, why) = (leased.job.id(), err.map(ToString::to_string).unwrap_or_default());
         let is_wrong = matches!(status, 400 | 413);
+        let is_of_the_moment = matches!(status, 408 | 429 | 500 | 502 | 503 | 504)
+            || err.is_some_and(Error::is_transient);
         match status {
             0..300 => leased.settle(),
-            404 | 409 if err.is_none_or(|err| !err.is_transient()) => {
+            _ if is_of_the_moment && since.elapsed() < MAX_REPORT_TIME => {
+                self.outbox.add(self, leased, false);
+                return false;
+            }
+            404 | 409 => {
                 tracing::warn!(job = id, error = why, "a result is dropped");
                 leased.settle();
-            }
-            408 | 409 | 429 | 500 | 502 | 503 | 504 if since.elapsed() < MAX_REPORT_TIME => {
-                self.outbox.add(self, leased, false);
             }
             _ if is_wrong && report.result.is_some() => {
                 // The work was done, and its result cannot be stored: another attempt would repeat
@@ -160,13 +172,19 @@ impl Shared {
                 leased.settle();
             }
         }
+        true
     }
 
-    /// Handles the answer to one report of several.
-    pub fn reported(self: &Arc<Self>, leased: &Arc<Leased>, status: u16, problem: Option<Problem>) {
+    /// Handles the answer to one report of several, as [`answered`](Self::answered).
+    pub fn reported(
+        self: &Arc<Self>,
+        leased: &Arc<Leased>,
+        status: u16,
+        problem: Option<Problem>,
+    ) -> bool {
         let err =
             problem.map(|problem| Error::Problem(Box::new(ProblemError::new(status, problem))));
-        self.answered(leased, status, err.as_ref());
+        self.answered(leased, status, err.as_ref())
     }
 }
 

@@ -6,9 +6,9 @@
  */
 
 import { cut, JobContext, type RawJob, type Shown } from "./context.js";
-import { ProblemError, TidegateError } from "./errors.js";
+import { ConflictError, NotFoundError, TidegateError } from "./errors.js";
 import { Handler, type HandlerFunction, LATER, type Outcome } from "./handler.js";
-import { backoff, clock, isTransient, json, pause, Transport } from "./http.js";
+import { clock, isTransient, json, pause, Transport } from "./http.js";
 import type { JobType } from "./schema.js";
 import type { Schemas } from "./types.js";
 
@@ -335,7 +335,6 @@ async function runInBackground(handler: Handler<PushJob>, job: PushJob): Promise
 
 async function keepBeating(job: PushJob, ended: AbortSignal): Promise<void> {
   let last = clock();
-  let failures = 0;
   let hasten = new AbortController();
   job.onChange = () => hasten.abort();
   while (!ended.aborted) {
@@ -348,16 +347,14 @@ async function keepBeating(job: PushJob, ended: AbortSignal): Promise<void> {
     const shown = job.takeChanges();
     try {
       if (await job.callback.heartbeat(shown)) job.abort("cancelled");
-      failures = 0;
     } catch (error) {
-      if (error instanceof ProblemError && (error.status === 404 || error.status === 409)) {
+      if (isTransient(error)) {
+        // It is sent again after a second.
+        job.putBack(shown);
+        hasten.abort();
+      } else if (error instanceof ConflictError || error instanceof NotFoundError) {
         job.abort("lease_lost");
         return;
-      }
-      if (isTransient(error)) {
-        job.putBack(shown);
-        failures += 1;
-        await pause(backoff(failures), ended);
       }
     }
   }

@@ -38,6 +38,8 @@ const MIN_BEAT_SECONDS = 1;
 // A server that answers at once without jobs is not called in a hot loop.
 const MIN_POLL_SECONDS = 0.25;
 const MAX_PAUSE_SECONDS = 60;
+// A report that got this status is sent again, and so is one with a transient error.
+const REPEATED_REPORTS = new Set([408, 429, 500, 502, 503, 504]);
 const REGISTER_SECONDS = 30;
 // How often the desired workers are read.
 const FOLLOW_SECONDS = 5;
@@ -309,20 +311,22 @@ export class Worker {
     }
   }
 
-  /** Handles the answer to one report. A report that was not recorded is sent again. @internal */
-  answered(attempt: Attempt, status: number, error?: unknown): void {
+  /**
+   * Handles the answer to one report. A report that was not recorded is sent again. Returns false if
+   * that is to wait for a while. @internal
+   */
+  answered(attempt: Attempt, status: number, error?: unknown): boolean {
     const report = attempt.report as Schemas["Report"];
     const isWrong = status === 400 || status === 413;
+    const isOfTheMoment = REPEATED_REPORTS.has(status) || isTransient(error);
     if (status < 300) {
       attempt.loop.settled(attempt);
+    } else if (isOfTheMoment && clock() - attempt.since < MAX_REPORT_SECONDS) {
+      this.outbox.add(attempt);
+      return false;
     } else if (status === 404 || status === 409) {
       this.options.logger?.warn(`the result of ${attempt.job.id} is dropped: ${error}`);
       attempt.loop.settled(attempt);
-    } else if (
-      [408, 429, 500, 502, 503, 504].includes(status) &&
-      clock() - attempt.since < MAX_REPORT_SECONDS
-    ) {
-      this.outbox.add(attempt);
     } else if (isWrong && report.status === "succeeded") {
       // The work was done, and its result cannot be stored: another attempt would repeat it.
       const message = `its result was refused: ${error}`;
@@ -338,6 +342,7 @@ export class Worker {
       this.options.logger?.warn(`the report of ${attempt.job.id} was refused: ${error}`);
       attempt.loop.settled(attempt);
     }
+    return true;
   }
 
   async #supervise(): Promise<void> {
@@ -786,26 +791,25 @@ class Outbox {
       if (batch.length === 1 && first !== undefined) {
         const headers = { authorization: `Bearer ${first.token}` };
         await http.send("POST", first.target, { body: first.report, headers });
-        worker.answered(first, 200);
-        return true;
+        return worker.answered(first, 200);
       }
       const reports = batch.map((attempt) => attempt.carried());
       const body = { max: 0, worker: worker.name, reports };
       const answer = json(await http.send("POST", "/v1/leases", { body })) as ApiLeases;
-      for (const [index, attempt] of batch.entries()) {
+      const taken = batch.map((attempt, index) => {
         const { status, error } = answer.reports[index] ?? { status: 503 };
         const refused = error ? problem(status, error as ProblemDocument) : undefined;
-        worker.answered(attempt, status, refused);
-      }
-      return true;
+        return worker.answered(attempt, status, refused);
+      });
+      return taken.every(Boolean);
     } catch (error) {
       const status = error instanceof ProblemError ? error.status : 503;
       if (batch.length > 1 && (status === 400 || status === 413)) {
         for (const attempt of batch) this.add(attempt, true);
         return true;
       }
-      for (const attempt of batch) worker.answered(attempt, status, error);
-      return status < 500;
+      const taken = batch.map((attempt) => worker.answered(attempt, status, error));
+      return taken.every(Boolean);
     }
   }
 }

@@ -30,10 +30,10 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from ._handler import Handler, Later, Report
-from ._http import RetryPolicy, Transport, backoff, dumps, is_transient
+from ._http import RetryPolicy, Transport, dumps, is_transient
 from .codec import encode, instant, parse_instant
 from .context import JobContext, cut
-from .errors import ProblemError, TidegateError, Unreachable
+from .errors import Conflict, NotFound, TidegateError
 
 __all__ = ["Callback", "Later", "Push", "PushJob", "PushResponse", "Refused", "verify"]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -380,7 +380,7 @@ class Push:
 def _keep_beating(job: PushJob, ended: threading.Event) -> None:
     changed = threading.Event()
     job._on_change = changed.set
-    failures, last = 0, time.monotonic()
+    last = time.monotonic()
     while True:
         # What the handler shows is sent within a second; the end of the handler ends the beats.
         until = last + BEAT_SECONDS
@@ -395,17 +395,16 @@ def _keep_beating(job: PushJob, ended: threading.Event) -> None:
         try:
             if job.callback._beat(fields):
                 job._abort("cancelled")
-            failures = 0
-        except ProblemError as error:
-            if error.status in (404, 409):
+        except TidegateError as error:
+            if is_transient(error):
+                # It is sent again after a second.
+                job._put_back(fields)
+                changed.set()
+            elif isinstance(error, (Conflict, NotFound)):
                 job._abort("lease_lost")
                 return
-            if is_transient(error):
-                job._put_back(fields)
-        except Unreachable:
-            job._put_back(fields)
-            failures += 1
-            ended.wait(backoff(failures))
+            else:
+                logger.info("a heartbeat of %s was not taken: %s", job.id, error)
 
 
 def _response(report: Report | None) -> PushResponse:

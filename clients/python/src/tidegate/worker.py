@@ -36,7 +36,14 @@ from .client import Client, JobType
 from .codec import parse_instant
 from .config import Config, Plan
 from .context import JobContext
-from .errors import Forbidden, NotFound, ProblemError, TidegateError, Unreachable
+from .errors import (
+    Forbidden,
+    NotFound,
+    ProblemError,
+    TidegateError,
+    UnexpectedAnswer,
+    Unreachable,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 logger = logging.getLogger("tidegate.worker")
@@ -62,6 +69,8 @@ REGISTER_SECONDS = 30.0
 FOLLOW_SECONDS = 5.0
 # The attempt of a heartbeat or a report is over, or its job is gone.
 OVER_STATUS = frozenset((404, 409))
+# A report that got this status is sent again, and so is one with a transient error.
+REPEATED_REPORTS = frozenset((408, 429, 500, 502, 503, 504))
 
 
 class _Attempt:
@@ -335,18 +344,20 @@ class Worker:
         except TidegateError as error:
             logger.info("the worker is not deleted from the list: %s", error)
 
-    def _answered(self, attempt: _Attempt, status: int, error: ProblemError | None) -> None:
-        """Handle the answer to one report. A report that was not recorded is sent again."""
+    def _answered(self, attempt: _Attempt, status: int, error: ProblemError | None) -> bool:
+        """Handle the answer to one report. A report that was not recorded is sent again.
+
+        Returns False if that is to wait for a while.
+        """
+        is_of_the_moment = status in REPEATED_REPORTS or (error is not None and is_transient(error))
         if status < 300:
             self._settled(attempt)
+        elif is_of_the_moment and time.monotonic() - attempt.since < MAX_REPORT_SECONDS:
+            self._outbox.add(attempt)
+            return False
         elif status in OVER_STATUS:
             logger.warning("the result of %s is dropped: %s", attempt.job.id, error)
             self._settled(attempt)
-        elif (
-            status in (408, 429, 500, 502, 503, 504)
-            and time.monotonic() - attempt.since < MAX_REPORT_SECONDS
-        ):
-            self._outbox.add(attempt)
         elif attempt.report["status"] == "succeeded" and status in (400, 413):
             # The work was done, and its result cannot be stored: another attempt would repeat it.
             logger.error("the result of %s was refused: %s", attempt.job.id, error)
@@ -360,6 +371,7 @@ class Worker:
         else:
             logger.error("the report of %s was refused: %s", attempt.job.id, error)
             self._settled(attempt)
+        return True
 
     def _settled(self, attempt: _Attempt) -> None:
         attempt.is_reported = True
@@ -711,28 +723,34 @@ class _Outbox:
                 attempt = batch[0]
                 headers = {"authorization": f"Bearer {attempt.token}"}
                 http.send("POST", attempt.path, body=dumps(attempt.report), headers=headers)
-                worker._answered(attempt, 200, None)
-                return True
+                return worker._answered(attempt, 200, None)
             body = {"max": 0, "worker": worker.name}
             reports = [attempt.carried() for attempt in batch]
             answer = http.send("POST", "/v1/leases", body=dumps({**body, "reports": reports}))
-            for attempt, reported in zip(batch, answer.json()["reports"], strict=True):
+            answers = answer.json()["reports"]
+            if len(answers) != len(batch):
+                raise UnexpectedAnswer("it lacks answers to reports")
+            are_taken = True
+            for attempt, reported in zip(batch, answers, strict=True):
                 refused = reported.get("error")
                 problem = ProblemError(reported["status"], refused) if refused else None
-                worker._answered(attempt, reported["status"], problem)
-        except Unreachable as error:
-            for attempt in batch:
-                worker._answered(attempt, 503, ProblemError(503, {"detail": str(error)}))
-            return False
+                are_taken &= worker._answered(attempt, reported["status"], problem)
+            return are_taken
         except ProblemError as error:
             if len(batch) > 1 and error.status in (400, 413):
                 for attempt in batch:
                     self.add(attempt, alone=True)
                 return True
-            for attempt in batch:
-                worker._answered(attempt, error.status, error)
-            return error.status < 500
-        return True
+            return self._refused(batch, error)
+        except (TidegateError, LookupError, TypeError) as error:
+            # No answer came, or none that can be read.
+            return self._refused(batch, ProblemError(503, {"detail": str(error)}))
+
+    def _refused(self, batch: list[_Attempt], error: ProblemError) -> bool:
+        are_taken = True
+        for attempt in batch:
+            are_taken &= self._worker._answered(attempt, error.status, error)
+        return are_taken
 
 
 class _Heartbeats:
