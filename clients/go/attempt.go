@@ -21,6 +21,8 @@ const (
 	maxCheckpointBytes = 64 << 10
 	// Lines that wait for the next heartbeat; the oldest go first. A request has at most 1000.
 	maxPendingLines = 1000
+	// Most errors of a chain that a report has.
+	maxChain = 16
 )
 
 // An Attempt is what a handler gets of its job: who it is, and what it can show and store.
@@ -207,7 +209,7 @@ func perform(ctx context.Context, run handlerFunc, job *Attempt) (report *api.Re
 	content, err := json.Marshal(result)
 	if err != nil {
 		message := fmt.Sprintf("the result is not a JSON value: %v", err)
-		return failure(message, nil, false), nil
+		return failure(message, detailsOf(err), false), nil
 	}
 	return &api.Report{Status: api.StatusSucceeded, Result: content}, nil
 }
@@ -279,12 +281,26 @@ func detailsOf(err error) any {
 	if errors.As(err, &panicked) {
 		return map[string]string{"type": "panic", "trace": cut(panicked.trace, maxDetailsBytes/2)}
 	}
-	var chain []string
-	for inner := err; inner != nil && len(chain) < 16; inner = errors.Unwrap(inner) {
-		chain = append(chain, fmt.Sprintf("%T: %v", inner, inner))
-	}
+	chain := chainOf(err, nil)
 	trace := cut(strings.Join(chain, "\n"), maxDetailsBytes/2)
 	return map[string]string{"type": fmt.Sprintf("%T", err), "trace": trace}
+}
+
+// chainOf adds an error to a chain, and those that it wraps or joins.
+func chainOf(err error, chain []string) []string {
+	if err == nil || len(chain) == maxChain {
+		return chain
+	}
+	chain = append(chain, fmt.Sprintf("%T: %v", err, err))
+	switch err := err.(type) {
+	case interface{ Unwrap() error }:
+		return chainOf(err.Unwrap(), chain)
+	case interface{ Unwrap() []error }:
+		for _, inner := range err.Unwrap() {
+			chain = chainOf(inner, chain)
+		}
+	}
+	return chain
 }
 
 // cut returns text, at most most bytes of it.

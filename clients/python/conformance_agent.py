@@ -37,7 +37,10 @@ def behave(data: Any, job: tidegate.JobContext[Any]) -> Any:
     if what == "echo":
         return data.get("value")
     if what == "fail":
-        raise RuntimeError(data["message"])
+        raise RuntimeError(data["message"]) from ValueError(data.get("cause", "no cause"))
+    if what == "crash":
+        nothing: Any = None
+        nothing.crash()
     if what == "permanent":
         raise tidegate.PermanentError(data["message"], data["details"])
     if what in ("snooze", "release"):

@@ -32,7 +32,11 @@ async function behave(given: Any, job: tidegate.JobContext): Promise<unknown> {
     case "echo":
       return data.value;
     case "fail":
-      throw new Error(data.message);
+      throw new Error(data.message, { cause: new Error(data.cause) });
+    case "crash": {
+      const nothing: Any = undefined;
+      return nothing.crash();
+    }
     case "permanent":
       throw new tidegate.PermanentError(data.message, data.details);
     case "snooze":

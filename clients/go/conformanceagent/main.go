@@ -102,6 +102,7 @@ type task struct {
 	Do      string
 	Value   any
 	Message string
+	Cause   string
 	Details any
 	Seconds float64
 	Later   any
@@ -122,7 +123,10 @@ func behave(ctx context.Context, data task, job *tidegate.Attempt) (any, error) 
 	case "", "echo":
 		return data.Value, nil
 	case "fail":
-		return nil, errors.New(data.Message)
+		return nil, fmt.Errorf("%s: %w", data.Message, errors.New(data.Cause))
+	case "crash":
+		var nothing *task
+		return nothing.Value, nil
 	case "permanent":
 		return nil, tidegate.Permanent(errors.New(data.Message), data.Details)
 	case "snooze", "release":

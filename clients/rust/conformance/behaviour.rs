@@ -1,6 +1,8 @@
 //! What the handlers of the agent do: as the job's data say.
 
 use std::{
+    error::Error,
+    fmt,
     sync::{Mutex, MutexGuard},
     time::Duration,
 };
@@ -17,6 +19,7 @@ pub struct Behaviour {
     r#do: String,
     value: Value,
     message: String,
+    cause: String,
     details: Value,
     seconds: f64,
     later: Value,
@@ -24,6 +27,25 @@ pub struct Behaviour {
     beats: bool,
     r#type: String,
     child: String,
+}
+
+/// An error with a source.
+#[derive(Debug)]
+struct Failure {
+    message: String,
+    cause: BoxError,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl Error for Failure {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&*self.cause)
+    }
 }
 
 /// Null is `echo` of null.
@@ -51,7 +73,10 @@ pub async fn behave(data: Task, job: Attempt) -> Result<Value, BoxError> {
     let span = Duration::from_secs_f64(data.seconds);
     Ok(match data.r#do.as_str() {
         "" | "echo" => data.value,
-        "fail" => return Err(data.message.into()),
+        "fail" => {
+            return Err(Failure { message: data.message, cause: data.cause.into() }.into());
+        }
+        "crash" => json!(data.value.as_str().expect("it has a text")),
         "permanent" => return Err(PermanentError::new(data.message).details(data.details).into()),
         "snooze" | "release" if job.number() > 1 => {
             json!(format!("after {} attempts", job.number()))

@@ -1,6 +1,6 @@
 //! Handlers: what the return or the error of one means for the attempt.
 
-use std::{any::type_name, panic::AssertUnwindSafe, pin::Pin, sync::Arc, time::Duration};
+use std::{any::type_name, pin::Pin, sync::Arc, time::Duration};
 
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json, value::RawValue};
@@ -10,6 +10,7 @@ use crate::{
     attempt::{AbortReason, Aborted, Attempt, cut, message},
     error::{BoxError, Error, chain, sources},
     job::seconds,
+    panic::{self, Panic},
     trace::with_traceparent,
 };
 
@@ -104,8 +105,8 @@ pub struct Later;
 /// What a function of a handler returned.
 pub(crate) enum Produced {
     Result(Box<RawValue>),
-    /// The data or the result has no JSON form.
-    Unusable(String),
+    /// The data or the result has no JSON form: which of them, and why.
+    Unusable(&'static str, serde_json::Error),
     Failed(BoxError, &'static str),
 }
 
@@ -130,13 +131,11 @@ where
             let running = match serde_json::from_str(job.data().get()) {
                 Ok(data) => function(data, context),
                 // The same data is wrong in every attempt.
-                Err(err) => return Produced::Unusable(format!("the data cannot be read: {err}")),
+                Err(err) => return Produced::Unusable("the data cannot be read", err),
             };
             match running.await.map(|result| serde_json::value::to_raw_value(&result)) {
                 Ok(Ok(result)) => Produced::Result(result),
-                Ok(Err(err)) => {
-                    Produced::Unusable(format!("the result is not a JSON value: {err}"))
-                }
+                Ok(Err(err)) => Produced::Unusable("the result is not a JSON value", err),
                 Err(err) => Produced::Failed(err.into(), type_name::<E>()),
             }
         })
@@ -429,30 +428,26 @@ pub(crate) async fn perform<C: Send + 'static>(run: &Run<C>, job: &Attempt, cont
     }
     Ended::Reported(match produced {
         Ok(Produced::Result(result)) => Report::success(result),
-        Ok(Produced::Unusable(text)) => Report::permanent(&text),
+        Ok(Produced::Unusable(what, err)) => {
+            let text = format!("{what}: {err}");
+            let details = trace(&err.into(), type_name::<serde_json::Error>());
+            Report::permanent(&text).details(&details)
+        }
         Ok(Produced::Failed(error, _)) if is_later(&error) => return Ended::Later,
         Ok(Produced::Failed(error, kind)) => Report::of_error(&error, kind, job.abort_reason()),
-        Err(panic) => {
-            let text = format!("panic: {panic}");
-            Report::failure(&text).details(&json!({ "type": "panic", "trace": text }))
+        Err(Panic { text, trace }) => {
+            let trace = cut(&trace, MAX_DETAILS_BYTES / 2);
+            Report::failure(&format!("panic: {text}"))
+                .details(&json!({ "type": "panic", "trace": trace }))
         }
     })
 }
 
-/// Runs a future; the error is the text of its panic. So a panic ends the attempt and nothing else.
-async fn catch(mut running: Running) -> Result<Produced, String> {
-    std::future::poll_fn(move |context| {
-        let polled = std::panic::catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(context)));
-        match polled {
-            Ok(polled) => polled.map(Ok),
-            Err(panic) => {
-                let text = panic
-                    .downcast_ref::<&str>()
-                    .map(ToString::to_string)
-                    .or_else(|| panic.downcast_ref::<String>().cloned());
-                std::task::Poll::Ready(Err(text.unwrap_or_else(|| "of another type".to_owned())))
-            }
-        }
+/// Runs a future until it ends or panics.
+async fn catch(mut running: Running) -> Result<Produced, Panic> {
+    std::future::poll_fn(move |context| match panic::catch(|| running.as_mut().poll(context)) {
+        Ok(polled) => polled.map(Ok),
+        Err(panic) => std::task::Poll::Ready(Err(panic)),
     })
     .await
 }
@@ -505,6 +500,7 @@ mod tests {
         let report = ended(|_: String, _| async { Ok::<_, BoxError>(()) }).await;
         assert_eq!((report.status, report.retryable), (Status::Failed, Some(false)));
         assert!(report.message.unwrap().starts_with("the data cannot be read: "));
+        assert!(report.error.unwrap().get().contains("expected a string"));
     }
 
     #[tokio::test]
@@ -516,6 +512,9 @@ mod tests {
         let report = ended(fails).await;
         assert_eq!(report.message.as_deref(), Some("panic: no paper"));
         assert_eq!((report.status, report.retryable), (Status::Failed, None));
+        let details = report.error.unwrap();
+        let (place, frame) = ("panicked at ", "a_panic_is_a_failure");
+        assert!(details.get().contains(place) && details.get().contains(frame), "{details}");
     }
 
     #[test]

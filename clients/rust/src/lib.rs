@@ -13,6 +13,7 @@ mod job;
 mod lease;
 mod outbox;
 mod pages;
+mod panic;
 mod push;
 mod stream;
 #[cfg(feature = "testing")]

@@ -7,6 +7,8 @@ import { withTraceparent } from "./trace.js";
 import type { Schemas } from "./types.js";
 
 const MAX_DETAILS_BYTES = 16 << 10;
+// Most stacks that a report has, of an error and its causes.
+const MAX_STACKS = 8;
 
 /** A function that runs the jobs of a type: it gets the data and the job, and returns the result. */
 export type HandlerFunction<T, C = JobContext> = (data: T, job: C) => unknown;
@@ -112,16 +114,22 @@ function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
+/** Adds the stack of an error, and of those that it was caused by or gathers. */
+function addStacks(error: unknown, prefix: string, stacks: string[]): void {
+  if (stacks.length === MAX_STACKS) return;
+  stacks.push(prefix + (error instanceof Error ? (error.stack ?? String(error)) : String(error)));
+  if (!(error instanceof Error)) return;
+  if (error.cause !== undefined) addStacks(error.cause, "caused by ", stacks);
+  const inner: unknown = error instanceof AggregateError ? error.errors : [];
+  for (const one of inner as unknown[]) addStacks(one, "with ", stacks);
+}
+
 /** The class and the stack trace, of a long one the beginning, which is the innermost part. */
 function detailsOf(error: unknown): unknown {
   if (!(error instanceof Error)) return { type: typeof error, trace: String(error).slice(0, 2048) };
-  const lines = [error.stack ?? String(error)];
-  let inner = error.cause;
-  while (inner instanceof Error && lines.length < 8) {
-    lines.push(`caused by ${inner.stack ?? inner}`);
-    inner = inner.cause;
-  }
-  let trace = lines.join("\n");
+  const stacks: string[] = [];
+  addStacks(error, "", stacks);
+  let trace = stacks.join("\n");
   const details = () => ({ type: error.name, trace });
   while (byteLength(JSON.stringify(details())) > MAX_DETAILS_BYTES) {
     trace = trace.slice(0, Math.floor(trace.length * 0.75));
