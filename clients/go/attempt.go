@@ -190,12 +190,25 @@ func typed[T any](run func(ctx context.Context, data T, job *Attempt) (any, erro
 	}
 }
 
+// Call calls a handler as a worker does: with the data of the job as a T, and with a context whose
+// requests carry the job's traceparent. It is for tests; see the package tidegatetest.
+func Call[T any](
+	ctx context.Context, run func(ctx context.Context, data T, job *Attempt) (any, error), job *Attempt,
+) (any, error) {
+	return typed(run)(withTrace(ctx, job), job)
+}
+
+func withTrace(ctx context.Context, job *Attempt) context.Context {
+	if trace := job.Traceparent(); trace != "" {
+		return WithTraceparent(ctx, trace)
+	}
+	return ctx
+}
+
 // perform runs a handler, and returns what is to be reported; nil if the lease was lost, because
 // another attempt has the job, or if the handler of a push returned ErrLater.
 func perform(ctx context.Context, run handlerFunc, job *Attempt) (report *api.Report, err error) {
-	if trace := job.Traceparent(); trace != "" {
-		ctx = WithTraceparent(ctx, trace)
-	}
+	ctx = withTrace(ctx, job)
 	result, err := recovered(ctx, run, job)
 	if errors.Is(context.Cause(ctx), ErrLeaseLost) {
 		return nil, ErrLeaseLost
@@ -234,9 +247,13 @@ func recovered(ctx context.Context, run handlerFunc, job *Attempt) (result any, 
 func reportOf(ctx context.Context, err error) *api.Report {
 	var back *handBack
 	if errors.As(err, &back) {
-		report := &api.Report{Status: api.StatusReleased, Message: Ptr(cut(back.message, maxMessageBytes))}
-		if back.snoozed {
-			report.Status, report.DelaySeconds = api.StatusSnoozed, Ptr(back.delay.Seconds())
+		report := &api.Report{Status: back.status, Message: Ptr(cut(back.message, maxMessageBytes))}
+		switch {
+		case back.status != api.StatusSnoozed:
+		case back.until.IsZero():
+			report.DelaySeconds = Ptr(back.delay.Seconds())
+		default:
+			report.RunAt = instant(back.until)
 		}
 		return report
 	}

@@ -3,6 +3,7 @@ package tidegate
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tidegate/tidegate/clients/go/api"
@@ -140,6 +141,27 @@ func (e *ProblemError) kind() error {
 	return ErrInvalidRequest
 }
 
+// Retryable reports whether the same request may succeed later, as nothing is wrong with it: no answer
+// came, the server is busy or not there (429, 502, 503, 504), or its code says retry. This client has
+// repeated a request that is safe to repeat by then.
+func Retryable(err error) bool {
+	var problem *ProblemError
+	if errors.As(err, &problem) {
+		return slices.Contains([]int{429, 502, 503, 504}, problem.Status) ||
+			slices.Contains([]string{"body_timeout", "concurrent_update"}, problem.Code())
+	}
+	return errors.Is(err, ErrUnreachable)
+}
+
+// RetryAfter returns the wait that the answer requested, and whether it did.
+func RetryAfter(err error) (time.Duration, bool) {
+	var problem *ProblemError
+	if errors.As(err, &problem) && problem.RetryAfter != nil {
+		return *problem.RetryAfter, true
+	}
+	return 0, false
+}
+
 // A PermanentError ends the job failed without another attempt; see [Permanent].
 type PermanentError struct {
 	// Err is what went wrong.
@@ -159,8 +181,10 @@ func (e *PermanentError) Unwrap() error { return e.Err }
 func Permanent(err error, details any) error { return &PermanentError{Err: err, Details: details} }
 
 type handBack struct {
-	snoozed bool
+	status api.Status
+	// When a snoozed job may start again: after delay, or at until if that is set.
 	delay   time.Duration
+	until   time.Time
 	message string
 }
 
@@ -169,16 +193,18 @@ func (e *handBack) Error() string { return e.message }
 // Snooze returns an error by which a handler hands the job back for a while. The attempt does not
 // count.
 func Snooze(delay time.Duration, message string) error {
-	if message == "" {
-		message = "snoozed by its handler"
-	}
-	return &handBack{snoozed: true, delay: max(0, delay), message: message}
+	return &handBack{status: api.StatusSnoozed, delay: max(0, delay), message: or(message, snoozedMessage)}
 }
+
+// SnoozeUntil returns an error by which a handler hands the job back until an instant; one in the past
+// means now. The attempt does not count.
+func SnoozeUntil(at time.Time, message string) error {
+	return &handBack{status: api.StatusSnoozed, until: at, message: or(message, snoozedMessage)}
+}
+
+const snoozedMessage = "snoozed by its handler"
 
 // Release returns an error by which a handler hands the job back at once, before its work has begun.
 func Release(message string) error {
-	if message == "" {
-		message = "released by its handler"
-	}
-	return &handBack{message: message}
+	return &handBack{status: api.StatusReleased, message: or(message, "released by its handler")}
 }

@@ -325,7 +325,7 @@ func keepBeating(ctx context.Context, job *PushJob, ended chan struct{}, cancel 
 		switch {
 		case isCancelled:
 			cancel(ErrCancelled)
-		case isTransient(err):
+		case Retryable(err):
 			job.putBack(shown)
 			next = last.Add(flushTime)
 		case errors.Is(err, ErrNotFound) || errors.Is(err, ErrConflict):
@@ -352,8 +352,8 @@ func answer(w http.ResponseWriter, report *api.Report) {
 		_, _ = w.Write(report.Result)
 	case api.StatusReleased, api.StatusSnoozed:
 		header.Set("Tidegate-Status", string(report.Status))
-		if report.DelaySeconds != nil {
-			header.Set("Retry-After", strconv.Itoa(int(math.Ceil(*report.DelaySeconds))))
+		if wait := waitOf(report); wait != nil {
+			header.Set("Retry-After", strconv.Itoa(int(math.Ceil(max(0, *wait)))))
 		}
 		header.Set("Content-Type", "text/plain; charset=utf-8")
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -369,6 +369,18 @@ func answer(w http.ResponseWriter, report *api.Report) {
 		}
 		writeJSON(w, status, body)
 	}
+}
+
+// waitOf returns the seconds until a snoozed job may start again.
+func waitOf(report *api.Report) *float64 {
+	if report.RunAt == nil {
+		return report.DelaySeconds
+	}
+	at, err := time.Parse(time.RFC3339, *report.RunAt)
+	if err != nil {
+		return nil
+	}
+	return Ptr(time.Until(at).Seconds())
 }
 
 func refuse(w http.ResponseWriter, status int, why string) {

@@ -55,7 +55,7 @@ func (c *Client) Stream(ctx context.Context, options StreamOptions) iter.Seq2[Ch
 				return
 			}
 			if err != nil {
-				if !isTransient(err) {
+				if !Retryable(err) {
 					yield(Change{}, err)
 					return
 				}

@@ -3,7 +3,9 @@ package tidegate_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -104,6 +106,12 @@ func TestAWorkerWithAMistakeDoesNotStart(t *testing.T) {
 			tidegate.Handle(w, "a", tidegate.HandlerOptions{}, run)
 			tidegate.Handle(w, "a", tidegate.HandlerOptions{}, run)
 		},
+		"at least one job type": func(w *tidegate.Worker) {
+			tidegate.HandleTypes(w, nil, tidegate.HandlerOptions{}, run)
+		},
+		"the job type b has": func(w *tidegate.Worker) {
+			tidegate.HandleTypes(w, []string{"b", "b"}, tidegate.HandlerOptions{}, run)
+		},
 		"concurrency must be": func(w *tidegate.Worker) {
 			tidegate.Handle(w, "a", tidegate.HandlerOptions{Concurrency: 1001}, run)
 		},
@@ -113,6 +121,47 @@ func TestAWorkerWithAMistakeDoesNotStart(t *testing.T) {
 		if err := worker.Run(t.Context()); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+func TestAHandlerInPlaceGetsAndReturnsJSON(t *testing.T) {
+	run := func(ctx context.Context, data letter, job *tidegate.Attempt) (any, error) {
+		return map[string]any{"to": data.To, "number": job.Number, "trace": tidegate.Traceparent(ctx)}, nil
+	}
+	job := &api.Job{Attempt: 2, Headers: map[string]string{"Traceparent": "00-1-2-01"}}
+	result, err := tidegatetest.RunInPlace(t.Context(), run, letter{To: "ann"}, job)
+	wanted := map[string]any{"to": "ann", "number": 2.0, "trace": "00-1-2-01"}
+	if err != nil || !reflect.DeepEqual(result, any(wanted)) {
+		t.Errorf("%v %v", result, err)
+	}
+	if _, err = tidegatetest.RunInPlace(t.Context(), run, "ann", nil); err == nil ||
+		!strings.Contains(err.Error(), "the data cannot be read") {
+		t.Errorf("%v", err)
+	}
+	no := errors.New("no")
+	fails := func(context.Context, any, *tidegate.Attempt) (any, error) { return nil, no }
+	if _, err = tidegatetest.RunInPlace(t.Context(), fails, nil, nil); err != no {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestErrorsSayWhetherAndWhenToRetry(t *testing.T) {
+	after := 3 * time.Second
+	busy := &tidegate.ProblemError{Status: 429, RetryAfter: &after}
+	moved := &tidegate.ProblemError{Status: 409, Problem: api.Problem{Code: "concurrent_update"}}
+	taken := &tidegate.ProblemError{Status: 409, Problem: api.Problem{Code: "id_taken"}}
+	for err, wanted := range map[error]bool{
+		busy: true, moved: true, taken: false, tidegate.ErrUnreachable: true, errors.New("no"): false,
+	} {
+		if tidegate.Retryable(fmt.Errorf("outer: %w", err)) != wanted {
+			t.Errorf("%v", err)
+		}
+	}
+	if found, isGiven := tidegate.RetryAfter(busy); !isGiven || found != after {
+		t.Errorf("%v %v", found, isGiven)
+	}
+	if _, isGiven := tidegate.RetryAfter(taken); isGiven {
+		t.Error("no wait was requested")
 	}
 }
 

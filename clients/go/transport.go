@@ -141,13 +141,12 @@ func (t *transport) request(ctx context.Context, r Request) (*Answer, error) {
 		if err == nil {
 			return answer, nil
 		}
-		if !repeatable || !isTransient(err) || tries > t.repeats || ctx.Err() != nil {
+		if !repeatable || !Retryable(err) || tries > t.repeats || ctx.Err() != nil {
 			return nil, err
 		}
 		pause := backoff(tries, minBackoff)
-		var problem *ProblemError
-		if errors.As(err, &problem) && problem.RetryAfter != nil {
-			pause = min(*problem.RetryAfter, maxRetryAfter) + pause/10
+		if after, isGiven := RetryAfter(err); isGiven {
+			pause = min(after, maxRetryAfter) + pause/10
 		}
 		if time.Since(began)+pause > t.repeatTime {
 			return nil, err
@@ -245,17 +244,6 @@ func problemOf(answer *Answer) *ProblemError {
 		problem.RetryAfter = &after
 	}
 	return problem
-}
-
-// isTransient reports whether the same request may succeed later.
-func isTransient(err error) bool {
-	var problem *ProblemError
-	if errors.As(err, &problem) {
-		code := problem.Problem.Code
-		return slices.Contains([]int{429, 502, 503, 504}, problem.Status) ||
-			code == "body_timeout" || code == "concurrent_update"
-	}
-	return errors.Is(err, ErrUnreachable)
 }
 
 // backoff returns the wait after the failed try number tries, from 1: doubled, half of it random.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -65,16 +66,16 @@ type WorkerOptions struct {
 type HandlerOptions struct {
 	// Concurrency: at most so many of its jobs run at once in this process, 1 to 1000 (default 1).
 	Concurrency int
-	// Auto makes Concurrency the maximum, and follows the desired_workers of the type's queue: this
+	// Auto makes Concurrency the maximum, and follows the desired_workers of the types' queues: this
 	// worker's share of them, at least 1, read every five seconds. The token needs the scope read in
 	// addition to work, and no bound to types.
 	Auto bool
 	// Min: at least so many jobs are leased at once, unless the wait of a lease request ends: then
 	// those that are there. 1 to Concurrency (default 1).
 	Min int
-	// Queue declares the queue of the type.
+	// Queue declares the queue of the types.
 	Queue string
-	// Config declares the settings of the type: Settings, or an api.TypeConfig; see [Worker.Apply].
+	// Config declares the settings of the types: Settings, or an api.TypeConfig; see [Worker.Apply].
 	Config any
 }
 
@@ -128,19 +129,48 @@ func Handle[T any](
 	worker *Worker, jobType string, options HandlerOptions,
 	run func(ctx context.Context, data T, job *Attempt) (any, error),
 ) {
-	worker.handle(jobType, options, typed(run))
+	worker.handle([]string{jobType}, options, typed(run))
 }
 
-func (w *Worker) handle(jobType string, options HandlerOptions, run handlerFunc) {
+// HandleTypes registers one handler of several job types, as [Handle]. Its concurrency is that of all of
+// them together. With HandlerOptions.Min, they must be of one queue.
+func HandleTypes[T any](
+	worker *Worker, jobTypes []string, options HandlerOptions,
+	run func(ctx context.Context, data T, job *Attempt) (any, error),
+) {
+	worker.handle(slices.Clone(jobTypes), options, typed(run))
+}
+
+func (w *Worker) handle(jobTypes []string, options HandlerOptions, run handlerFunc) {
 	concurrency, least := or(options.Concurrency, 1), or(options.Min, 1)
+	name := strings.Join(jobTypes, ", ")
 	switch {
+	case len(jobTypes) == 0:
+		w.invalid = errors.New("a handler needs at least one job type")
 	case concurrency < 1 || concurrency > maxConcurrency:
-		w.invalid = fmt.Errorf("%s: concurrency must be 1 to %d", jobType, maxConcurrency)
+		w.invalid = fmt.Errorf("%s: concurrency must be 1 to %d", name, maxConcurrency)
 	case least < 1 || least > concurrency:
-		w.invalid = fmt.Errorf("%s: min must be 1 to the concurrency, %d", jobType, concurrency)
-	case w.find(jobType) != nil:
-		w.invalid = fmt.Errorf("the job type %s has a handler already", jobType)
+		w.invalid = fmt.Errorf("%s: min must be 1 to the concurrency, %d", name, concurrency)
 	}
+	for i, jobType := range jobTypes {
+		if w.find(jobType) != nil || slices.Contains(jobTypes[:i], jobType) {
+			w.invalid = fmt.Errorf("the job type %s has a handler already", jobType)
+		}
+		w.declare(jobType, options)
+	}
+	loop := &loop{
+		worker: w, jobTypes: jobTypes, run: run, concurrency: concurrency, limit: concurrency,
+		auto: options.Auto, least: least,
+	}
+	if loop.auto {
+		loop.limit = 1
+	}
+	loop.changed = sync.NewCond(&loop.mu)
+	w.loops = append(w.loops, loop)
+}
+
+// declare adds the settings of a handler's type to the configuration.
+func (w *Worker) declare(jobType string, options HandlerOptions) {
 	if options.Config != nil || options.Queue != "" {
 		var config Config
 		err := config.JobType(jobType, options.Config)
@@ -155,20 +185,11 @@ func (w *Worker) handle(jobType string, options HandlerOptions, run handlerFunc)
 			w.invalid = err
 		}
 	}
-	loop := &loop{
-		worker: w, jobType: jobType, run: run, concurrency: concurrency, limit: concurrency,
-		auto: options.Auto, least: least,
-	}
-	if loop.auto {
-		loop.limit = 1
-	}
-	loop.changed = sync.NewCond(&loop.mu)
-	w.loops = append(w.loops, loop)
 }
 
 func (w *Worker) find(jobType string) *loop {
 	for _, loop := range w.loops {
-		if loop.jobType == jobType {
+		if slices.Contains(loop.jobTypes, jobType) {
 			return loop
 		}
 	}
@@ -177,9 +198,9 @@ func (w *Worker) find(jobType string) *loop {
 
 // Types returns the types that have a handler.
 func (w *Worker) Types() []string {
-	types := make([]string, len(w.loops))
-	for i, loop := range w.loops {
-		types[i] = loop.jobType
+	var types []string
+	for _, loop := range w.loops {
+		types = append(types, loop.jobTypes...)
 	}
 	return types
 }
@@ -368,7 +389,7 @@ func (w *Worker) leave(ctx context.Context) {
 func (w *Worker) answered(leased *leasedAttempt, status int, err error) bool {
 	report, log := leased.report, w.options.Logger
 	isWrong := status == 400 || status == 413
-	isOfTheMoment := slices.Contains(repeatedReports, status) || isTransient(err)
+	isOfTheMoment := slices.Contains(repeatedReports, status) || Retryable(err)
 	switch {
 	case status < 300:
 		leased.loop.settled(leased)
@@ -434,7 +455,7 @@ func (l *leasedAttempt) header() http.Header {
 // loop has the lease requests and the slots of one handler.
 type loop struct {
 	worker      *Worker
-	jobType     string
+	jobTypes    []string
 	run         handlerFunc
 	concurrency int
 	auto        bool
@@ -466,7 +487,7 @@ func (l *loop) follow(ctx context.Context) {
 		case errors.Is(err, ErrForbidden):
 			// The scopes and bounds of a token never change.
 			l.worker.options.Logger.Warn("the handler runs one job at a time: auto needs the scope "+
-				"read, and no bound to types", "type", l.jobType, "error", err)
+				"read, and no bound to types", "types", l.jobTypes, "error", err)
 			return
 		case err != nil:
 			l.worker.options.Logger.Info("the desired workers are unknown", "error", err)
@@ -496,20 +517,39 @@ func (l *loop) setLimit(limit int) {
 	}
 }
 
-// desired returns this worker's share of the desired workers: what each worker of the queue takes, if
-// all take the same. Rounded up, so that together they take no less than is desired.
+// desired returns this worker's share of the desired workers of the types' queues.
 func (l *loop) desired(ctx context.Context) (int, error) {
+	var queues []string
+	for _, jobType := range l.jobTypes {
+		config, err := decode[api.TypeConfig](l.worker.client.transport.send(ctx, Request{
+			Method: "GET", Path: path("job-types", jobType),
+		}))
+		if err != nil {
+			return 0, err
+		}
+		name := "default"
+		if config.Queue != nil {
+			name = *config.Queue
+		}
+		if !slices.Contains(queues, name) {
+			queues = append(queues, name)
+		}
+	}
+	sum := 0
+	for _, name := range queues {
+		share, err := l.share(ctx, name)
+		if err != nil {
+			return 0, err
+		}
+		sum += share
+	}
+	return sum, nil
+}
+
+// share returns what each worker of a queue takes of its desired workers, if all take the same. Rounded
+// up, so that together they take no less than is desired.
+func (l *loop) share(ctx context.Context, name string) (int, error) {
 	transport := l.worker.client.transport
-	config, err := decode[api.TypeConfig](transport.send(ctx, Request{
-		Method: "GET", Path: path("job-types", l.jobType),
-	}))
-	if err != nil {
-		return 0, err
-	}
-	name := "default"
-	if config.Queue != nil {
-		name = *config.Queue
-	}
 	queue, err := decode[api.Queue](transport.send(ctx, Request{Method: "GET", Path: path("queues", name)}))
 	if err != nil || queue.Status == nil {
 		return 1, err
@@ -644,7 +684,7 @@ func (l *loop) next() *api.LeaseRequest {
 	l.polling = true
 	options := l.worker.options
 	body := &api.LeaseRequest{
-		Types: []string{l.jobType}, Max: Ptr(int64(l.free())), WaitSeconds: seconds(options.Wait),
+		Types: l.jobTypes, Max: Ptr(int64(l.free())), WaitSeconds: seconds(options.Wait),
 		MaxPauseSeconds: seconds(options.MaxPause), Worker: &options.Name, RequestID: Ptr(randomKey()),
 		LeaseSeconds: seconds(options.Lease),
 	}
@@ -693,13 +733,12 @@ func (l *loop) send(ctx context.Context, body *api.LeaseRequest) (*api.Leases, e
 		if isHopeless {
 			return nil, nil
 		}
-		if !isTransient(err) && status != 500 {
+		if !Retryable(err) && status != 500 {
 			return nil, err
 		}
 		pause := backoff(failures, minPoll)
-		var problem *ProblemError
-		if errors.As(err, &problem) && problem.RetryAfter != nil {
-			pause += min(*problem.RetryAfter, maxPause)
+		if after, isGiven := RetryAfter(err); isGiven {
+			pause += min(after, maxPause)
 		}
 		l.worker.options.Logger.Info("no lease", "error", err, "again_in", pause)
 		if l.worker.isStopping() {
@@ -865,7 +904,7 @@ func (l *loop) beatOnce(ctx context.Context, leased *leasedAttempt) (retry time.
 		if answer.Cancel {
 			leased.cancel(ErrCancelled)
 		}
-	case (status == 404 || status == 409) && !isTransient(err):
+	case (status == 404 || status == 409) && !Retryable(err):
 		// The report was recorded, or the attempt is over.
 		if !isFinished {
 			leased.cancel(ErrLeaseLost)
@@ -875,7 +914,7 @@ func (l *loop) beatOnce(ctx context.Context, leased *leasedAttempt) (retry time.
 		// What it showed is wrong, and the lease lasts.
 		l.worker.options.Logger.Warn("a heartbeat was refused", "job", leased.job.ID, "error", err)
 	default:
-		if !isTransient(err) {
+		if !Retryable(err) {
 			l.worker.options.Logger.Warn("a heartbeat was refused", "job", leased.job.ID, "error", err)
 		}
 		leased.job.putBack(shown)

@@ -12,6 +12,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -25,6 +26,7 @@ callbacks: list[tidegate.Callback] = []
 receivers: list[ThreadingHTTPServer] = []
 held: dict[str, Any] = {}
 lock = threading.Lock()
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 def behave(data: Any, job: tidegate.JobContext[Any]) -> Any:
@@ -46,7 +48,12 @@ def behave(data: Any, job: tidegate.JobContext[Any]) -> Any:
     if what in ("snooze", "release"):
         if job.attempt > 1:
             return f"after {job.attempt} attempts"
-        raise tidegate.Snooze(seconds, "not yet") if what == "snooze" else tidegate.Release()
+        if what == "release":
+            raise tidegate.Release
+        if data.get("instant"):
+            until = datetime.now(timezone.utc) + timedelta(seconds=seconds)
+            raise tidegate.Snooze(until=until, message="not yet")
+        raise tidegate.Snooze(seconds, "not yet")
     if what == "sleep":
         time.sleep(seconds)
         return "slept"
@@ -191,13 +198,17 @@ def kit() -> dict[str, Any]:
                 raise RuntimeError("no answer")
             return f"{to} {job.attempt}"
 
+        def note(_: Any, job: tidegate.JobContext[Any]) -> Any:
+            server.client.enqueue("reminder", "eve", id="noted", delay_seconds=604800)
+            return {"attempt": job.attempt, "page": job.checkpoint["page"]}
+
         began = server.freeze()
         server.apply(worker)
-        server.client.enqueue("reminder", "ann", delay_seconds=604800)
+        server.client.enqueue("reminder", "ann", delay_seconds=604800, priority=7)
         server.client.enqueue("reminder", "bob", delay_seconds=604800)
-        enqueued = server.assert_enqueued("reminder", data="ann")
+        enqueued = server.assert_enqueued("reminder", data="ann", priority=7, count=1)
         try:
-            server.assert_enqueued("reminder", data="eve")
+            server.assert_enqueued("reminder", data="ann", priority=6)
             missing = "nothing"
         except AssertionError as error:
             missing = str(error)
@@ -206,6 +217,9 @@ def kit() -> dict[str, Any]:
         after = [run.status for run in server.drain(worker)]
         server.advance(60)
         retried = [run.status for run in server.drain(worker)]
+        headers = {"traceparent": TRACE}
+        noted = run_in_place(note, None, attempt=3, headers=headers, checkpoint={"page": 4})
+        server.assert_enqueued("reminder", headers=headers, count=1)
         return {
             "enqueued": len(enqueued),
             "missing": missing,
@@ -214,6 +228,7 @@ def kit() -> dict[str, Any]:
             "retried": retried,
             "moved_seconds": moved,
             "in_place": run_in_place(remind, "ann", attempt=2),
+            "noted": noted,
         }
 
 
@@ -318,9 +333,9 @@ KINDS = {
 
 def error_of(error: Exception) -> dict[str, Any]:
     found: dict[str, Any] = {"kind": KINDS.get(type(error), type(error).__name__)}
-    for name in ("code", "status", "field", "state", "reason", "message"):
+    for name in ("code", "status", "field", "state", "reason", "message", "retry_after"):
         found[name] = getattr(error, name, None)
-    return {**found, "text": str(error)}
+    return {**found, "text": str(error), "retryable": getattr(error, "retryable", None)}
 
 
 def answer(request: dict[str, Any]) -> None:

@@ -21,6 +21,7 @@ const receivers: Server[] = [];
 let worker: tidegate.Worker | undefined;
 let held: tidegate.Plan | undefined;
 const sleep = (seconds: number) => new Promise((resolve) => setTimeout(resolve, seconds * 1000));
+const TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 const logger = { info: console.error, warn: console.error };
 
 /** Does what the job's data says. */
@@ -40,7 +41,10 @@ async function behave(given: Any, job: tidegate.JobContext): Promise<unknown> {
     case "permanent":
       throw new tidegate.PermanentError(data.message, data.details);
     case "snooze":
-      if (job.attempt === 1) throw new tidegate.Snooze(data.seconds, "not yet");
+      if (job.attempt === 1) {
+        const until = data.instant ? new Date(Date.now() + data.seconds * 1000) : data.seconds;
+        throw new tidegate.Snooze(until, "not yet");
+      }
       return `after ${job.attempt} attempts`;
     case "release":
       if (job.attempt === 1) throw new tidegate.Release();
@@ -160,15 +164,21 @@ async function kit(): Promise<unknown> {
       if (to === "bob" && job.attempt === 1) throw new Error("no answer");
       return `${to} ${job.attempt}`;
     };
+    const note = async (_: unknown, job: tidegate.JobContext) => {
+      const options = { id: "noted", delay_seconds: 604800 };
+      await server.client.enqueue("reminder", "eve", options);
+      return { attempt: job.attempt, page: (job.checkpoint as Any).page };
+    };
     const own = new tidegate.Worker({ client: server.client });
     const config = { retry: { strategy: "exponential", config: { base_seconds: 5 } } } as const;
     own.handle("reminder", { config }, remind);
     const began = await server.freeze();
     await server.apply(own);
-    await server.client.enqueue("reminder", "ann", { delay_seconds: 604800 });
+    await server.client.enqueue("reminder", "ann", { delay_seconds: 604800, priority: 7 });
     await server.client.enqueue("reminder", "bob", { delay_seconds: 604800 });
-    const enqueued = await server.assertEnqueued("reminder", { data: "ann" });
-    const missing = await server.assertEnqueued("reminder", { data: "eve" }).then(
+    const wanted = { data: "ann", priority: 7, count: 1 };
+    const enqueued = await server.assertEnqueued("reminder", wanted);
+    const missing = await server.assertEnqueued("reminder", { data: "ann", priority: 6 }).then(
       () => "nothing",
       (error: unknown) => String(error),
     );
@@ -177,12 +187,18 @@ async function kit(): Promise<unknown> {
     const moved = ((await server.advance({ days: 7 })).getTime() - began.getTime()) / 1000;
     const after = (await statuses()).sort().reverse();
     await server.advance(60);
+    const retried = await statuses();
+    const headers = { traceparent: TRACE };
+    const job = { attempt: 3, headers, checkpoint: { page: 4 } };
+    const noted = await runInPlace("reminder", note, null, job);
+    await server.assertEnqueued("reminder", { headers, count: 1 });
     return {
       enqueued: enqueued.length,
       missing,
       before,
       after,
-      retried: await statuses(),
+      retried,
+      noted,
       moved_seconds: moved,
       in_place: await runInPlace("reminder", remind, "ann", { attempt: 2 }),
     };
@@ -296,9 +312,10 @@ const KINDS = new Map<unknown, string>([
 
 function errorOf(error: Any): unknown {
   const kind = KINDS.get(error?.constructor) ?? error?.name;
-  const { code, status, field, state, reason, jobMessage } = error;
+  const { code, status, field, state, reason, jobMessage, retryable, retryAfter } = error;
   const text = String(error?.stack ?? error);
-  return { kind, code, status, field, state, reason, message: jobMessage, text };
+  const times = { retryable, retry_after: retryAfter };
+  return { kind, code, status, field, state, reason, message: jobMessage, text, ...times };
 }
 
 async function answer(request: Any): Promise<void> {

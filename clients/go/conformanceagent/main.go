@@ -24,6 +24,8 @@ import (
 	"github.com/tidegate/tidegate/clients/go/tidegatetest"
 )
 
+const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
 type request struct {
 	Number  int    `json:"id"`
 	Op      string `json:"op"`
@@ -108,6 +110,7 @@ type task struct {
 	Later   any
 	Bytes   int
 	Beats   bool
+	Instant bool
 	Type    string
 	Child   string
 }
@@ -135,6 +138,9 @@ func behave(ctx context.Context, data task, job *tidegate.Attempt) (any, error) 
 		}
 		if data.Do == "release" {
 			return nil, tidegate.Release("")
+		}
+		if data.Instant {
+			return nil, tidegate.SnoozeUntil(time.Now().Add(span), "not yet")
 		}
 		return nil, tidegate.Snooze(span, "not yet")
 	case "sleep":
@@ -229,9 +235,7 @@ func workerOf(r *request) *tidegate.Worker {
 		Grace: time.Duration(r.Grace * float64(time.Second)),
 	})
 	options := tidegate.HandlerOptions{Concurrency: r.Concurrency, Min: r.Min, Auto: r.Auto}
-	for _, name := range r.Types {
-		tidegate.Handle(worker, name, options, behave)
-	}
+	tidegate.HandleTypes(worker, r.Types, options, behave)
 	return worker
 }
 
@@ -313,12 +317,13 @@ func kit() (result any, err error) {
 	began := server.Freeze()
 	server.Apply(own)
 	week := 7 * 24 * time.Hour
-	for _, to := range []string{"ann", "bob"} {
-		if _, err := server.Client.Enqueue(ctx, "reminder", to, &tidegate.EnqueueOptions{Delay: week}); err != nil {
+	for to, priority := range map[string]int64{"ann": 7, "bob": 0} {
+		options := &tidegate.EnqueueOptions{Delay: week, Priority: &priority}
+		if _, err := server.Client.Enqueue(ctx, "reminder", to, options); err != nil {
 			return nil, err
 		}
 	}
-	enqueued := server.AssertEnqueued("reminder", 1, "ann")
+	enqueued := server.AssertEnqueued("reminder", 1, tidegate.Settings{"data": "ann", "priority": 7})
 	statuses := func() []string {
 		found := []string{}
 		for _, run := range server.Drain(own) {
@@ -332,11 +337,27 @@ func kit() (result any, err error) {
 	slices.Sort(after)
 	slices.Reverse(after)
 	server.Advance(time.Minute)
-	second := tidegate.NewAttempt(&api.Job{ID: "test", Type: "reminder"}, 2)
-	inPlace, err := remind(ctx, "ann", second)
+	retried := statuses()
+	inPlace, err := tidegatetest.RunInPlace(ctx, remind, "ann", &api.Job{Attempt: 2})
+	if err != nil {
+		return nil, err
+	}
+	note := func(ctx context.Context, _ any, job *tidegate.Attempt) (any, error) {
+		var stored struct{ Page int }
+		if _, err := job.Checkpoint(&stored); err != nil {
+			return nil, err
+		}
+		options := &tidegate.EnqueueOptions{ID: "noted", Delay: week}
+		_, err := server.Client.Enqueue(ctx, "reminder", "eve", options)
+		return map[string]any{"attempt": job.Number, "page": stored.Page}, err
+	}
+	headers := map[string]string{"traceparent": trace}
+	given := &api.Job{Attempt: 3, Headers: headers, Checkpoint: json.RawMessage(`{"page": 4}`)}
+	noted, err := tidegatetest.RunInPlace(ctx, note, nil, given)
+	server.AssertEnqueued("reminder", 1, tidegate.Settings{"headers": headers})
 	return map[string]any{
 		"enqueued": len(enqueued), "missing": missing(server), "before": before, "after": after,
-		"retried": statuses(), "moved_seconds": moved.Seconds(), "in_place": inPlace,
+		"retried": retried, "moved_seconds": moved.Seconds(), "in_place": inPlace, "noted": noted,
 	}, err
 }
 
@@ -346,7 +367,7 @@ func missing(server *tidegatetest.Server) (message string) {
 			message = failed.message
 		}
 	}()
-	server.AssertEnqueued("reminder", -1, "eve")
+	server.AssertEnqueued("reminder", -1, tidegate.Settings{"data": "ann", "priority": 6})
 	return "nothing"
 }
 
@@ -512,7 +533,10 @@ var kinds = map[error]string{
 }
 
 func errorOf(err error) map[string]any {
-	found := map[string]any{"kind": "", "text": err.Error()}
+	found := map[string]any{"kind": "", "text": err.Error(), "retryable": tidegate.Retryable(err)}
+	if after, isGiven := tidegate.RetryAfter(err); isGiven {
+		found["retry_after"] = after.Seconds()
+	}
 	for kind, name := range kinds {
 		if errors.Is(err, kind) {
 			found["kind"] = name

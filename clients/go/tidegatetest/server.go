@@ -207,14 +207,14 @@ func (s *Server) Jobs(jobType string) []*tidegate.Job {
 	return found
 }
 
-// AssertEnqueued ends the test unless count jobs of a type were enqueued whose data has what data
-// has; with a negative count, at least one. It returns them, oldest first. Nil data match all.
-func (s *Server) AssertEnqueued(jobType string, count int, data any) []*tidegate.Job {
+// AssertEnqueued ends the test unless count jobs of a type were enqueued that have the fields of wanted,
+// such as data and priority; with a negative count, at least one. Of an object, what is in wanted must be
+// in the job's. It returns them, oldest first. Nil matches all.
+func (s *Server) AssertEnqueued(jobType string, count int, wanted tidegate.Settings) []*tidegate.Job {
 	s.t.Helper()
-	content, err := json.Marshal(data)
-	var wanted any
-	if err == nil {
-		err = json.Unmarshal(content, &wanted)
+	content, err := json.Marshal(wanted)
+	if wanted == nil {
+		content = []byte("{}")
 	}
 	if err != nil {
 		s.t.Fatalf("%v", err)
@@ -222,9 +222,7 @@ func (s *Server) AssertEnqueued(jobType string, count int, data any) []*tidegate
 	var found []*tidegate.Job
 	var shown []string
 	for _, job := range s.Jobs(jobType) {
-		var actual any
-		_ = json.Unmarshal(job.Data, &actual)
-		if data == nil || contains(actual, wanted) {
+		if contains(jsonOf(job.Job), jsonOf(json.RawMessage(content))) {
 			found = append(found, job)
 		}
 		shown = append(shown, fmt.Sprintf("  %s %s %s", job.ID, job.Phase, job.Data))
@@ -304,6 +302,42 @@ func (s *Server) run(worker *tidegate.Worker, lease *api.Lease) Run {
 		run.Message = *report.Message
 	}
 	return run
+}
+
+// RunInPlace runs a handler without a server, as a worker would, and returns its result. Data and result
+// are encoded and decoded as on their way through the server, and requests with the handler's context
+// carry the job's traceparent. The job has fields such as Attempt, Headers and Checkpoint; nil is the
+// first attempt of a job without any. An error of the handler is returned as it is.
+func RunInPlace[T any](
+	ctx context.Context, run func(ctx context.Context, data T, job *tidegate.Attempt) (any, error),
+	data any, job *api.Job,
+) (any, error) {
+	given := api.Job{ID: "test", Type: "test", MaxAttempts: 3}
+	if job != nil {
+		given = *job
+	}
+	content, err := json.Marshal(data)
+	if err != nil {
+		return nil, fmt.Errorf("the data of the job is not a JSON value: %w", err)
+	}
+	given.Data = content
+	result, err := tidegate.Call(ctx, run, tidegate.NewAttempt(&given, max(1, given.Attempt)))
+	if err != nil {
+		return nil, err
+	}
+	if content, err = json.Marshal(result); err != nil {
+		return nil, fmt.Errorf("the result is not a JSON value: %w", err)
+	}
+	return jsonOf(json.RawMessage(content)), nil
+}
+
+// jsonOf returns a value as it is after its way through JSON.
+func jsonOf(value any) (decoded any) {
+	content, err := json.Marshal(value)
+	if err == nil {
+		_ = json.Unmarshal(content, &decoded)
+	}
+	return decoded
 }
 
 // contains reports whether wanted is within actual.

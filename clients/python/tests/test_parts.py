@@ -23,6 +23,7 @@ from tidegate.codec import decode, encode, instant
 from tidegate.config import differences_of, without_secrets
 from tidegate.defaults import DEFAULTS
 from tidegate.push import Refused
+from tidegate.testing import run_in_place
 
 
 @dataclass
@@ -108,10 +109,28 @@ def test_errors_have_a_class_for_each_reaction():
         (408, "wait_timeout", errors.WaitTimeout),
         (409, "job_failed", errors.JobFailed),
         (409, "id_taken", errors.Conflict),
+        (409, "concurrent_update", errors.Conflict),
         (429, "", errors.Unavailable),
         (500, "internal", errors.ServerFault),
     ]:
-        assert type(errors.problem(status, {"code": code})) is kind
+        error = errors.problem(status, {"code": code}, retry_after=3.0)
+        assert type(error) is kind
+        assert error.retryable == (status == 429 or code == "concurrent_update")
+        assert error.retry_after == 3.0
+    assert errors.Unreachable().retryable
+    assert (errors.Snooze(3).retryable, errors.Unreachable().retry_after) == (False, None)
+
+
+def test_a_handler_in_place_gets_and_returns_json():
+    def both(home: Address, job: JobContext):
+        return [home, job.checkpoint]
+
+    found = run_in_place(both, {"city": "Ulm"}, checkpoint=(1, 2))
+    assert found == [{"city": "Ulm"}, [1, 2]]
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        run_in_place(lambda _: object())
+    with pytest.raises(TypeError, match="no field 'zip'"):
+        run_in_place(both, {"city": "Ulm", "zip": 1})
 
 
 def test_backoff_is_bounded_and_grows():

@@ -4,7 +4,7 @@ use std::{
     error::Error,
     fmt,
     sync::{Mutex, MutexGuard},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use serde::Deserialize;
@@ -25,6 +25,7 @@ pub struct Behaviour {
     later: Value,
     bytes: usize,
     beats: bool,
+    instant: bool,
     r#type: String,
     child: String,
 }
@@ -80,6 +81,9 @@ pub async fn behave(data: Task, job: Attempt) -> Result<Value, BoxError> {
         "permanent" => return Err(PermanentError::new(data.message).details(data.details).into()),
         "snooze" | "release" if job.number() > 1 => {
             json!(format!("after {} attempts", job.number()))
+        }
+        "snooze" if data.instant => {
+            return Err(Snooze::until(SystemTime::now() + span).message("not yet").into());
         }
         "snooze" => return Err(Snooze::new(span).message("not yet").into()),
         "release" => return Err(Release::new().into()),

@@ -22,7 +22,10 @@ use serde_json::{Value, json};
 use tidegate_client::{
     Attempt, BoxError, Callback, CancellationToken, Client, Config, Error, ErrorKind, Handler, Job,
     Later, Method, NewEvent, NewJob, Plan, Push, PushJob, Request, StreamOptions, Worker,
-    WorkerOptions, api::Status, testing::DevServer, verify,
+    WorkerOptions,
+    api::Status,
+    testing::{DevServer, run_in_place},
+    verify,
 };
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle, time::sleep};
 
@@ -105,6 +108,8 @@ impl Options {
     }
 }
 
+const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
 /// The worker that was started: what stops it, and its end.
 type Running = (CancellationToken, JoinHandle<Result<(), Error>>);
 
@@ -169,15 +174,13 @@ fn worker_of(asked: &Asked) -> Result<Worker, Error> {
         options = options.grace(span(grace));
     }
     let mut worker = Worker::with(agent().client.clone(), options);
-    for name in &asked.types {
-        let mut handler = Handler::new(name, behave)
-            .concurrency(asked.concurrency.unwrap_or(1))
-            .min(asked.min.unwrap_or(1));
-        if asked.auto {
-            handler = handler.auto();
-        }
-        worker.handle(handler)?;
+    let mut handler = Handler::new(&asked.types[..], behave)
+        .concurrency(asked.concurrency.unwrap_or(1))
+        .min(asked.min.unwrap_or(1));
+    if asked.auto {
+        handler = handler.auto();
     }
+    worker.handle(handler)?;
     Ok(worker)
 }
 
@@ -190,7 +193,7 @@ fn secrets_of(asked: &Asked) -> Vec<String> {
 }
 
 async fn push_start(asked: Asked) -> Result<Value, BoxError> {
-    let mut push = Push::new(secrets_of(&asked))?;
+    let push = Push::new(secrets_of(&asked))?;
     let is_later = asked.later;
     let handle = move |data: behaviour::Task, job: PushJob| async move {
         if is_later {
@@ -199,13 +202,9 @@ async fn push_start(asked: Asked) -> Result<Value, BoxError> {
         }
         behave(data, Attempt::clone(&job)).await
     };
-    for name in &asked.types {
-        push = if asked.background {
-            push.background(name, handle)
-        } else {
-            push.handle(name, handle)
-        };
-    }
+    let types = &asked.types[..];
+    let push =
+        if asked.background { push.background(types, handle) } else { push.handle(types, handle) };
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let port = listener.local_addr()?.port();
     let app = axum::Router::new().merge(Arc::new(push).router());
@@ -256,13 +255,15 @@ async fn kit() -> Result<Value, BoxError> {
     let began = server.freeze().await;
     server.apply(&worker).await;
     let week = Duration::from_hours(7 * 24);
-    for to in ["ann", "bob"] {
-        server.client().enqueue("reminder", to).delay(week).await?;
+    for (to, priority) in [("ann", 7), ("bob", 0)] {
+        server.client().enqueue("reminder", to).delay(week).priority(priority).await?;
     }
-    let enqueued = server.assert_enqueued("reminder", Some(1), "ann").await.len();
+    let wanted = json!({ "data": "ann", "priority": 7 });
+    let enqueued = server.assert_enqueued("reminder", Some(1), wanted).await.len();
     let other = Arc::clone(&server);
     let missing = tokio::spawn(async move {
-        other.assert_enqueued("reminder", None, "eve").await;
+        let wanted = json!({ "data": "ann", "priority": 6 });
+        other.assert_enqueued("reminder", None, wanted).await;
     });
     let missing = match missing.await {
         Ok(()) => "nothing".to_owned(),
@@ -277,10 +278,25 @@ async fn kit() -> Result<Value, BoxError> {
     after.sort_by_key(|status| std::cmp::Reverse(status.as_str()));
     server.advance(Duration::from_mins(1)).await;
     let retried = statuses().await;
-    let in_place = remind("ann".to_owned(), Attempt::new("reminder", "test", 2)).await?;
+    let in_place = run_in_place(remind, "ann", json!({ "attempt": 2 })).await?;
+    let client = server.client().clone();
+    let note = move |(): (), job: Attempt| {
+        let client = client.clone();
+        async move {
+            client.enqueue("reminder", "eve").id("noted").delay(week).await?;
+            let stored: Option<Value> = job.checkpoint()?;
+            let page = stored.map(|stored| stored["page"].clone());
+            Ok::<_, BoxError>(json!({ "attempt": job.number(), "page": page }))
+        }
+    };
+    let headers = json!({ "traceparent": TRACE });
+    let job = json!({ "attempt": 3, "headers": headers, "checkpoint": { "page": 4 } });
+    let noted = run_in_place(note, (), job).await?;
+    server.assert_enqueued("reminder", Some(1), json!({ "headers": headers })).await;
     Ok(json!({
         "enqueued": enqueued, "missing": missing, "before": before, "after": after,
         "retried": retried, "moved_seconds": moved, "in_place": in_place,
+        "noted": noted,
     }))
 }
 
@@ -425,6 +441,8 @@ fn error_of(error: &BoxError) -> Value {
         found["state"] = error.job_state().into();
         found["reason"] = error.job_reason().into();
         found["message"] = error.job_message().into();
+        found["retryable"] = error.is_retryable().into();
+        found["retry_after"] = error.retry_after().map(|after| after.as_secs_f64()).into();
     }
     found
 }

@@ -178,8 +178,10 @@ impl Error {
         self.problem()?.problem.error.as_ref()?.message.as_deref()
     }
 
-    /// Whether the same request may succeed later.
-    pub(crate) fn is_transient(&self) -> bool {
+    /// Whether the same request may succeed later, as nothing is wrong with it: no answer came, the
+    /// server is busy or not there (429, 502, 503, 504), or its code says retry. This client has
+    /// repeated a request that is safe to repeat by then.
+    pub fn is_retryable(&self) -> bool {
         match self {
             Self::Problem(problem) => {
                 matches!(problem.status, 429 | 502 | 503 | 504)
@@ -190,7 +192,8 @@ impl Error {
         }
     }
 
-    pub(crate) fn retry_after(&self) -> Option<Duration> {
+    /// Returns the wait that the answer requested.
+    pub fn retry_after(&self) -> Option<Duration> {
         self.problem()?.retry_after
     }
 }
@@ -219,21 +222,23 @@ mod tests {
 
     #[test]
     fn an_error_has_a_kind_for_each_reaction() {
-        for (status, code, kind) in [
-            (400, "invalid_field", ErrorKind::InvalidRequest),
-            (401, "unauthorized", ErrorKind::Unauthorized),
-            (403, "forbidden", ErrorKind::Forbidden),
-            (404, "job_not_found", ErrorKind::NotFound),
-            (409, "id_taken", ErrorKind::Conflict),
-            (409, "job_failed", ErrorKind::JobFailed),
-            (408, "wait_timeout", ErrorKind::WaitTimeout),
-            (412, "precondition_failed", ErrorKind::PreconditionFailed),
-            (429, "", ErrorKind::Unavailable),
-            (503, "unavailable", ErrorKind::Unavailable),
-            (500, "internal", ErrorKind::ServerFault),
+        for (status, code, kind, retryable) in [
+            (400, "invalid_field", ErrorKind::InvalidRequest, false),
+            (401, "unauthorized", ErrorKind::Unauthorized, false),
+            (403, "forbidden", ErrorKind::Forbidden, false),
+            (404, "job_not_found", ErrorKind::NotFound, false),
+            (409, "id_taken", ErrorKind::Conflict, false),
+            (409, "concurrent_update", ErrorKind::Conflict, true),
+            (409, "job_failed", ErrorKind::JobFailed, false),
+            (408, "wait_timeout", ErrorKind::WaitTimeout, false),
+            (412, "precondition_failed", ErrorKind::PreconditionFailed, false),
+            (429, "", ErrorKind::Unavailable, true),
+            (503, "unavailable", ErrorKind::Unavailable, true),
+            (500, "internal", ErrorKind::ServerFault, false),
         ] {
             let problem = Problem { code: code.into(), ..Problem::default() };
-            assert_eq!(Error::problem_of(status, problem).kind(), kind, "{status} {code}");
+            let error = Error::problem_of(status, problem);
+            assert_eq!((error.kind(), error.is_retryable()), (kind, retryable), "{status} {code}");
         }
     }
 

@@ -1,15 +1,20 @@
 //! Handlers: what the return or the error of one means for the attempt.
 
-use std::{any::type_name, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    any::type_name,
+    pin::Pin,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json, value::RawValue};
-use tidegate_api::{JobId, NewLogLine, ReportBody, Seconds, Status, TypeName};
+use tidegate_api::{JobId, NewLogLine, ReportBody, Seconds, Status, Timestamp, TypeName};
 
 use crate::{
     attempt::{AbortReason, Aborted, Attempt, cut, message},
     error::{BoxError, Error, chain, sources},
-    job::seconds,
+    job::{instant, seconds},
     panic::{self, Panic},
     trace::with_traceparent,
 };
@@ -53,14 +58,26 @@ impl PermanentError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Snooze {
-    delay: Duration,
+    until: Until,
     message: String,
+}
+
+/// When a snoozed job may start again.
+#[derive(Clone, Copy, Debug)]
+enum Until {
+    Span(Duration),
+    Instant(SystemTime),
 }
 
 impl Snooze {
     /// Returns the error that hands the job back for a span.
     pub fn new(delay: Duration) -> Self {
-        Self { delay, message: "snoozed by its handler".to_owned() }
+        Self { until: Until::Span(delay), message: "snoozed by its handler".to_owned() }
+    }
+
+    /// Returns the error that hands the job back until an instant; one in the past means now.
+    pub fn until(at: SystemTime) -> Self {
+        Self { until: Until::Instant(at), ..Self::new(Duration::ZERO) }
     }
 
     /// Sets the message that the job's history shows.
@@ -142,10 +159,50 @@ where
     })
 }
 
-/// What runs the jobs of a type; see [`Worker::handle`](crate::Worker::handle).
+/// The job types of a handler: a name, or several in an array or a vector.
+#[derive(Clone, Debug)]
+pub struct JobTypes(pub(crate) Vec<String>);
+
+impl From<&str> for JobTypes {
+    fn from(name: &str) -> Self {
+        Self(vec![name.to_owned()])
+    }
+}
+
+impl From<String> for JobTypes {
+    fn from(name: String) -> Self {
+        Self(vec![name])
+    }
+}
+
+impl From<&String> for JobTypes {
+    fn from(name: &String) -> Self {
+        Self(vec![name.clone()])
+    }
+}
+
+impl<S: Into<String>, const N: usize> From<[S; N]> for JobTypes {
+    fn from(names: [S; N]) -> Self {
+        Self(names.map(Into::into).into())
+    }
+}
+
+impl<S: Into<String>> From<Vec<S>> for JobTypes {
+    fn from(names: Vec<S>) -> Self {
+        Self(names.into_iter().map(Into::into).collect())
+    }
+}
+
+impl<S: Into<String> + Clone> From<&[S]> for JobTypes {
+    fn from(names: &[S]) -> Self {
+        names.to_vec().into()
+    }
+}
+
+/// What runs the jobs of some types; see [`Worker::handle`](crate::Worker::handle).
 #[must_use]
 pub struct Handler {
-    pub(crate) job_type: String,
+    pub(crate) job_types: Vec<String>,
     pub(crate) run: Run<Attempt>,
     pub(crate) concurrency: usize,
     pub(crate) is_auto: bool,
@@ -155,8 +212,8 @@ pub struct Handler {
 }
 
 impl Handler {
-    /// Returns the handler of a job type. Its function gets the data as a `T`, and the attempt.
-    /// What it returns is the result; an error is a failure.
+    /// Returns the handler of a job type, or of several: `["letter", "card"]`. Its function gets
+    /// the data as a `T`, and the attempt. What it returns is the result; an error is a failure.
     ///
     /// ```
     /// use tidegate_client::{Attempt, BoxError, Handler};
@@ -174,7 +231,7 @@ impl Handler {
     /// ```
     ///
     /// A function that blocks its thread belongs into `tokio::task::spawn_blocking`.
-    pub fn new<T, R, E, F, Fut>(job_type: impl Into<String>, function: F) -> Self
+    pub fn new<T, R, E, F, Fut>(job_types: impl Into<JobTypes>, function: F) -> Self
     where
         F: Fn(T, Attempt) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<R, E>> + Send + 'static,
@@ -183,7 +240,7 @@ impl Handler {
         E: Into<BoxError>,
     {
         Self {
-            job_type: job_type.into(),
+            job_types: job_types.into().0,
             run: run(function),
             concurrency: 1,
             is_auto: false,
@@ -199,7 +256,7 @@ impl Handler {
         self
     }
 
-    /// Makes the concurrency the maximum, and follows the `desired_workers` of the type's queue:
+    /// Makes the concurrency the maximum, and follows the `desired_workers` of the types' queues:
     /// this worker's share of them, at least 1, read every five seconds. The token needs the scope
     /// `read` in addition to `work`, and no bound to types.
     pub fn auto(mut self) -> Self {
@@ -208,28 +265,32 @@ impl Handler {
     }
 
     /// Leases at least this many jobs at once, unless a lease request's wait ends: then those that
-    /// are there. 1 to the concurrency (default 1).
+    /// are there. 1 to the concurrency (default 1). The types must be of one queue.
     pub fn min(mut self, min: usize) -> Self {
         self.min = min;
         self
     }
 
-    /// Declares the queue of the type; see [`Worker::apply`](crate::Worker::apply).
+    /// Declares the queue of the types; see [`Worker::apply`](crate::Worker::apply).
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
         self.queue = Some(queue.into());
         self
     }
 
-    /// Declares the settings of the type: an object, or a
+    /// Declares the settings of the types: an object, or a
     /// [`TypeConfig`](tidegate_api::TypeConfig); see [`Worker::apply`](crate::Worker::apply).
     pub fn config(mut self, settings: impl Serialize) -> Self {
         self.config = Some(serde_json::to_value(settings).map_err(|err| err.to_string()));
         self
     }
 
-    /// Checks the numbers.
+    /// Checks the types and the numbers.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let Self { job_type, concurrency, min, .. } = self;
+        let Self { job_types, concurrency, min, .. } = self;
+        if job_types.is_empty() {
+            return Err(Error::argument("a handler needs at least one job type"));
+        }
+        let job_type = job_types.join(", ");
         if !(1..=MAX_CONCURRENCY).contains(concurrency) {
             return Err(Error::argument(format_args!(
                 "{job_type}: concurrency must be 1 to {MAX_CONCURRENCY}"
@@ -246,7 +307,7 @@ impl Handler {
 
 impl std::fmt::Debug for Handler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Handler").field("job_type", &self.job_type).finish_non_exhaustive()
+        f.debug_struct("Handler").field("job_types", &self.job_types).finish_non_exhaustive()
     }
 }
 
@@ -260,6 +321,7 @@ pub(crate) struct Report {
     pub message: Option<String>,
     pub retryable: Option<bool>,
     pub delay: Option<Seconds>,
+    pub run_at: Option<Timestamp>,
     pub checkpoint: Option<Arc<RawValue>>,
     pub log: Vec<NewLogLine>,
 }
@@ -274,6 +336,7 @@ impl Report {
             message: message.map(self::message),
             retryable: None,
             delay: None,
+            run_at: None,
             checkpoint: None,
             log: Vec::new(),
         }
@@ -344,7 +407,7 @@ impl Report {
             reason: None,
             checkpoint: self.checkpoint.as_deref(),
             retryable: self.retryable,
-            run_at: None,
+            run_at: self.run_at,
             delay_seconds: self.delay,
             log: self.log.clone(),
             finished_at: None,
@@ -366,8 +429,11 @@ impl Report {
     /// The report of an attempt whose handler returned `error`, of the type `kind`.
     pub fn of_error(error: &BoxError, kind: &str, aborted: Option<AbortReason>) -> Self {
         if let Some(snooze) = found::<Snooze>(error) {
-            let delay = Some(seconds(snooze.delay));
-            return Self { delay, ..Self::new(Status::Snoozed, Some(&snooze.message)) };
+            let (delay, run_at) = match snooze.until {
+                Until::Span(delay) => (Some(seconds(delay)), None),
+                Until::Instant(at) => (None, Some(instant(at))),
+            };
+            return Self { delay, run_at, ..Self::new(Status::Snoozed, Some(&snooze.message)) };
         }
         if let Some(release) = found::<Release>(error) {
             return Self::released(&release.message);
@@ -415,14 +481,18 @@ pub(crate) enum Ended {
     Later,
 }
 
-/// Runs a handler, and returns what is to be reported.
-pub(crate) async fn perform<C: Send + 'static>(run: &Run<C>, job: &Attempt, context: C) -> Ended {
+/// Calls a handler with the trace context of its job.
+pub(crate) fn called<C: Send + 'static>(run: &Run<C>, job: &Attempt, context: C) -> Running {
     let running = run(job.clone(), context);
-    let running = match job.traceparent() {
+    match job.traceparent() {
         Some(trace) => Box::pin(with_traceparent(trace.to_owned(), running)),
         None => running,
-    };
-    let produced = catch(running).await;
+    }
+}
+
+/// Runs a handler, and returns what is to be reported.
+pub(crate) async fn perform<C: Send + 'static>(run: &Run<C>, job: &Attempt, context: C) -> Ended {
+    let produced = catch(called(run, job, context)).await;
     if job.abort_reason() == Some(AbortReason::LeaseLost) {
         return Ended::Lost;
     }
@@ -525,9 +595,11 @@ mod tests {
         let of = |error: BoxError| Report::of_error(&error, "", None);
         let snoozed = of(Outer(Snooze::new(Duration::from_millis(1500)).into()).into());
         assert_eq!(
-            (snoozed.status, snoozed.delay),
-            (Status::Snoozed, Some(Seconds::from_millis(1500)))
+            (snoozed.status, snoozed.delay, snoozed.run_at),
+            (Status::Snoozed, Some(Seconds::from_millis(1500)), None)
         );
+        let snoozed = of(Snooze::until(SystemTime::UNIX_EPOCH + Duration::from_secs(7)).into());
+        assert_eq!((snoozed.delay, snoozed.run_at), (None, Some(Timestamp::from_millis(7000))));
         assert_eq!(of(Release::new().message("later").into()).status, Status::Released);
         let permanent = of(PermanentError::new("bad").details(json!({"line": 3})).into());
         assert_eq!((permanent.message.as_deref(), permanent.retryable), (Some("bad"), Some(false)));

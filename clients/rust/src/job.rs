@@ -334,6 +334,12 @@ impl Job {
             .map_err(|err| Error::UnexpectedAnswer(err.to_string()))
     }
 
+    /// Returns all fields as they came.
+    #[cfg(feature = "testing")]
+    pub(crate) fn fields(&self) -> Result<Value, Error> {
+        serde_json::from_slice(&self.body).map_err(|err| Error::UnexpectedAnswer(err.to_string()))
+    }
+
     /// Returns its result, after at most `wait`; see [`Client::result`].
     ///
     /// # Errors

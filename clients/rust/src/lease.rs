@@ -1,6 +1,7 @@
 //! The lease requests and the slots of one handler, and its running attempts.
 
 use std::{
+    collections::BTreeSet,
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -13,7 +14,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidegate_api::{
-    BeatView, HeartbeatBody, LeaseBody, QueueStatus, ReportedView, Seconds, Timestamp,
+    BeatView, HeartbeatBody, LeaseBody, QueueStatus, ReportedView, Seconds, Timestamp, TypeName,
 };
 use tokio::{
     sync::Notify,
@@ -306,7 +307,7 @@ impl LeaseLoop {
         let min = self.handler.min.min(call.max);
         let body = LeaseBody {
             queue: None,
-            types: self.handler.job_type.parse().ok().map(|name| vec![name]),
+            types: self.handler.job_types.iter().map(|name| name.parse().ok()).collect(),
             max: u32::try_from(call.max).ok(),
             min: u32::try_from(min).ok().filter(|min| *min > 1),
             wait_seconds: Some(seconds(options.wait)),
@@ -327,8 +328,8 @@ impl LeaseLoop {
     /// not answered for a minute, and the error of a request that is wrong.
     async fn send(&self, call: &mut Call) -> Result<Option<Leases>, Error> {
         let (shared, since) = (&self.shared, Instant::now());
-        if self.handler.job_type.parse::<tidegate_api::TypeName>().is_err() {
-            let name = &self.handler.job_type;
+        let mut names = self.handler.job_types.iter();
+        if let Some(name) = names.find(|name| name.parse::<TypeName>().is_err()) {
             return Err(Error::argument(format_args!("{name:?} is not the name of a job type")));
         }
         let mut failures = 0;
@@ -355,7 +356,7 @@ impl LeaseLoop {
             if shared.is_stopping() && since.elapsed() > MAX_REPORT_TIME {
                 return Ok(None);
             }
-            if !err.is_transient() && status != 500 {
+            if !err.is_retryable() && status != 500 {
                 return Err(err);
             }
             failures += 1;
@@ -491,7 +492,7 @@ impl LeaseLoop {
             }
             Err(err)
                 if matches!(err.kind(), ErrorKind::NotFound | ErrorKind::Conflict)
-                    && !err.is_transient() =>
+                    && !err.is_retryable() =>
             {
                 // The report was recorded, or the attempt is over.
                 if !is_finished {
@@ -500,7 +501,7 @@ impl LeaseLoop {
                 Beaten::Over
             }
             Err(err) if !matches!(err.status(), Some(400 | 413)) => {
-                if !err.is_transient() {
+                if !err.is_retryable() {
                     tracing::warn!(job = leased.job.id(), error = %err, "a heartbeat was refused");
                 }
                 leased.job.put_back(shown);
@@ -522,7 +523,7 @@ impl LeaseLoop {
         }
     }
 
-    /// Follows the desired workers of the type's queue, between 1 and the concurrency. Ends if the
+    /// Follows the desired workers of the types' queues, between 1 and the concurrency. Ends if the
     /// token does not allow it.
     pub async fn follow(self: Arc<Self>) {
         loop {
@@ -555,7 +556,7 @@ impl LeaseLoop {
         }
     }
 
-    /// This worker's share of the desired workers: what each worker of the queue takes, if all take
+    /// This worker's share of the desired workers: what each worker of a queue takes, if all take
     /// the same. Rounded up, so that together they take no less than is desired.
     async fn desired(&self) -> Result<u64, Error> {
         #[derive(Deserialize)]
@@ -567,11 +568,21 @@ impl LeaseLoop {
             status: Option<QueueStatus>,
         }
         let client = &self.shared.client;
-        let job_type = Request::get(path(&["job-types", &self.handler.job_type]));
-        let InQueue { queue } = client.request(job_type).await?.read()?;
-        let queue = client.request(Request::get(path(&["queues", &queue]))).await?;
-        let WithStatus { status } = queue.read()?;
-        Ok(status.map_or(1, |status| status.desired_workers.div_ceil(status.workers.max(1))))
+        let mut queues = BTreeSet::new();
+        for name in &self.handler.job_types {
+            let job_type = client.request(Request::get(path(&["job-types", name]))).await?;
+            let InQueue { queue } = job_type.read()?;
+            queues.insert(queue);
+        }
+        let mut sum = 0;
+        for queue in queues {
+            let queue = client.request(Request::get(path(&["queues", &queue]))).await?;
+            let WithStatus { status } = queue.read()?;
+            let share =
+                |status: QueueStatus| status.desired_workers.div_ceil(status.workers.max(1));
+            sum += status.map_or(1, share);
+        }
+        Ok(sum)
     }
 }
 

@@ -26,7 +26,7 @@ pub use attempt::{AbortReason, Aborted, Attempt};
 pub use client::{Client, ClientBuilder, FOREVER, Jobs, NewEvent};
 pub use config::{Action, Config, Difference, Plan, Resource, Settings, Step};
 pub use error::{BoxError, Error, ErrorKind, ProblemError};
-pub use handler::{Handler, Later, PermanentError, Release, Snooze};
+pub use handler::{Handler, JobTypes, Later, PermanentError, Release, Snooze};
 pub use http::Method;
 pub use job::{Enqueue, Job, JobType, NewJob};
 pub use pages::Pages;

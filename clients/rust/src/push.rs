@@ -21,8 +21,8 @@ use crate::{
     attempt::{AbortReason, Attempt, Changes, Fields},
     client::Client,
     error::{BoxError, Error, ErrorKind},
-    handler::{Ended, Report, Run, perform, run},
-    job::instant,
+    handler::{Ended, JobTypes, Report, Run, perform, run},
+    job::{instant, seconds},
     lease::{FLUSH_TIME, heartbeat},
     transport::{Request, Transport},
 };
@@ -240,9 +240,10 @@ impl Push {
         self
     }
 
-    /// Adds the handler of a job type, and replaces an earlier one. Its function gets the data as a
-    /// `T`, and the job. One that returns [`Later`](crate::Later) answers 202.
-    pub fn handle<T, R, E, F, Fut>(self, job_type: impl Into<String>, function: F) -> Self
+    /// Adds the handler of a job type, or of several: `["letter", "card"]`. It replaces an earlier
+    /// one. Its function gets the data as a `T`, and the job. One that returns
+    /// [`Later`](crate::Later) answers 202.
+    pub fn handle<T, R, E, F, Fut>(self, job_types: impl Into<JobTypes>, function: F) -> Self
     where
         F: Fn(T, PushJob) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<R, E>> + Send + 'static,
@@ -250,13 +251,13 @@ impl Push {
         R: Serialize,
         E: Into<BoxError>,
     {
-        self.add(job_type.into(), run(function), false)
+        self.add(&job_types.into(), &run(function), false)
     }
 
     /// Adds the handler of a job type whose answer is 202 at once: its function goes on, and its
     /// result is reported when it has ended. It is for work that takes longer than a request
     /// should.
-    pub fn background<T, R, E, F, Fut>(self, job_type: impl Into<String>, function: F) -> Self
+    pub fn background<T, R, E, F, Fut>(self, job_types: impl Into<JobTypes>, function: F) -> Self
     where
         F: Fn(T, PushJob) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<R, E>> + Send + 'static,
@@ -264,11 +265,13 @@ impl Push {
         R: Serialize,
         E: Into<BoxError>,
     {
-        self.add(job_type.into(), run(function), true)
+        self.add(&job_types.into(), &run(function), true)
     }
 
-    fn add(mut self, job_type: String, run: Run<PushJob>, background: bool) -> Self {
-        self.handlers.insert(job_type, (run, background));
+    fn add(mut self, job_types: &JobTypes, run: &Run<PushJob>, background: bool) -> Self {
+        for name in &job_types.0 {
+            self.handlers.insert(name.clone(), (Arc::clone(run), background));
+        }
         self
     }
 
@@ -411,14 +414,14 @@ async fn keep_beating(job: &PushJob, ended: &Notify) {
             Ok(true) => job.abort(AbortReason::Cancelled),
             Err(err)
                 if matches!(err.kind(), ErrorKind::NotFound | ErrorKind::Conflict)
-                    && !err.is_transient() =>
+                    && !err.is_retryable() =>
             {
                 job.abort(AbortReason::LeaseLost);
                 return;
             }
             Err(err) => {
                 tracing::info!(job = job.id(), error = %err, "a heartbeat was not taken");
-                if err.is_transient() {
+                if err.is_retryable() {
                     job.put_back(shown);
                     next = last + FLUSH_TIME;
                 }
@@ -442,7 +445,8 @@ fn answer_of(report: &Report) -> Response<Bytes> {
             let headers = answer.headers_mut();
             let status = header::HeaderValue::from_static(report.status.as_str());
             headers.insert("tidegate-status", status);
-            if let Some(delay) = report.delay {
+            let until = report.run_at.map(|at| seconds(at.since(instant(SystemTime::now()))));
+            if let Some(delay) = report.delay.or(until) {
                 headers.insert(header::RETRY_AFTER, delay.millis().div_ceil(1000).into());
             }
             answer

@@ -95,7 +95,7 @@ impl Stream {
                     }
                     return Ok(change);
                 }
-                Err(err) if !err.is_transient() => return Err(err),
+                Err(err) if !err.is_retryable() => return Err(err),
                 // A proxy may end each stream at once.
                 Ok(None) | Err(_) => {
                     self.disconnect();

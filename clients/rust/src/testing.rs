@@ -28,15 +28,17 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use serde::Serialize;
-use serde_json::Value;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tidegate_api::{DevClockBody, DevClockView, JobPage, LeaseBody, Status, Timestamp};
 use tokio::{sync::oneshot, time::timeout};
 
 use crate::{
+    attempt::Attempt,
     client::Client,
-    handler::{Ended, Report, perform},
+    error::BoxError,
+    handler::{Ended, PermanentError, Produced, Report, called, perform, run},
     job::{Job, instant, seconds},
     lease::{Lease, Leases},
     transport::{Request, path},
@@ -170,7 +172,7 @@ impl DevServer {
         SystemTime::UNIX_EPOCH + since
     }
 
-    async fn read<T: serde::de::DeserializeOwned>(&self, request: Request) -> T {
+    async fn read<T: DeserializeOwned>(&self, request: Request) -> T {
         let answer = self.client.request(request).await.and_then(|answer| answer.read());
         answer.unwrap_or_else(|err| panic!("{err}"))
     }
@@ -192,7 +194,9 @@ impl DevServer {
         jobs
     }
 
-    /// Returns the jobs of a type whose data has what `data` has, oldest first; null matches all.
+    /// Returns the jobs of a type that have the fields of an object, such as `data` and `priority`,
+    /// oldest first. Of a field that is an object, what is wanted must be in the job's. Null
+    /// matches all.
     ///
     /// # Panics
     ///
@@ -201,13 +205,13 @@ impl DevServer {
         &self,
         job_type: &str,
         count: Option<usize>,
-        data: impl Serialize,
+        wanted: impl Serialize,
     ) -> Vec<Job> {
-        let wanted = serde_json::to_value(data).expect("the data is a JSON value");
+        let wanted = serde_json::to_value(wanted).expect("what is wanted is a JSON value");
         let (mut found, mut shown) = (Vec::new(), Vec::new());
         for job in self.jobs(job_type).await {
-            let actual: Value = job.data().unwrap_or_default();
-            shown.push(format!("\n  {} {} {actual}", job.id(), job.phase()));
+            let actual: Value = job.fields().unwrap_or_else(|err| panic!("{err}"));
+            shown.push(format!("\n  {} {} {}", job.id(), job.phase(), actual["data"]));
             if wanted.is_null() || contains(&actual, &wanted) {
                 found.push(job);
             }
@@ -302,6 +306,54 @@ impl Drop for DevServer {
         // Its data is removed, so nothing is to be saved.
         let _ = self.process.kill();
         let _ = self.process.wait();
+    }
+}
+
+/// Runs a handler's function without a server, as a worker would, and returns its result. Data and
+/// result are encoded and decoded as on their way through the server, and requests within the
+/// function carry the job's trace context. `job` has fields of the job, such as `attempt`,
+/// `headers` and `checkpoint`.
+///
+/// ```
+/// # use serde_json::json;
+/// # use tidegate_client::{Attempt, BoxError, testing::run_in_place};
+/// async fn remind(to: String, job: Attempt) -> Result<String, BoxError> {
+///     Ok(format!("{to} {}", job.number()))
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let result = run_in_place(remind, "ann", json!({"attempt": 2})).await;
+/// assert_eq!(result.unwrap(), "ann 2");
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// That of the function; [`PermanentError`] if the data or the result has not the form of its type.
+pub async fn run_in_place<T, R, E, F, Fut>(
+    function: F,
+    data: impl Serialize,
+    job: Value,
+) -> Result<Value, BoxError>
+where
+    F: Fn(T, Attempt) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<R, E>> + Send + 'static,
+    T: DeserializeOwned,
+    R: Serialize,
+    E: Into<BoxError>,
+{
+    let mut raw = json!({ "id": "test", "type": "test", "max_attempts": 3 });
+    if let (Value::Object(raw), Value::Object(job)) = (&mut raw, job) {
+        raw.extend(job);
+        raw.insert("data".to_owned(), serde_json::to_value(data)?);
+    }
+    let attempt = raw["attempt"].as_u64().and_then(|number| number.try_into().ok()).unwrap_or(1);
+    let job = Attempt::of(serde_json::from_str(&raw.to_string())?, attempt);
+    match called(&run(function), &job, job.clone()).await {
+        Produced::Result(result) => Ok(serde_json::from_str(result.get())?),
+        Produced::Unusable(what, err) => Err(PermanentError::new(format!("{what}: {err}")).into()),
+        Produced::Failed(err, _) => Err(err),
     }
 }
 

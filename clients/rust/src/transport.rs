@@ -183,7 +183,7 @@ impl Transport {
                 Ok(answer) => return Ok(answer),
                 Err(err) => err,
             };
-            if !request.is_repeatable() || !err.is_transient() || tries > self.repeats {
+            if !request.is_repeatable() || !err.is_retryable() || tries > self.repeats {
                 return Err(err);
             }
             let mut pause = backoff(tries, MIN_BACKOFF);

@@ -144,7 +144,7 @@ impl Shared {
         let (id, why) = (leased.job.id(), err.map(ToString::to_string).unwrap_or_default());
         let is_wrong = matches!(status, 400 | 413);
         let is_of_the_moment = matches!(status, 408 | 429 | 500 | 502 | 503 | 504)
-            || err.is_some_and(Error::is_transient);
+            || err.is_some_and(Error::is_retryable);
         match status {
             0..300 => leased.settle(),
             _ if is_of_the_moment && since.elapsed() < MAX_REPORT_TIME => {
@@ -228,11 +228,14 @@ impl Worker {
     /// bounds, or if the type is declared with other settings.
     pub fn handle(&mut self, handler: Handler) -> Result<&mut Self, Error> {
         handler.check()?;
-        let job_type = handler.job_type.clone();
-        if self.types().any(|other| other == job_type) {
-            return Err(Error::argument(format_args!(
-                "the job type {job_type} has a handler already"
-            )));
+        let job_types = &handler.job_types;
+        for (index, job_type) in job_types.iter().enumerate() {
+            let mut others = self.types().chain(job_types[..index].iter().map(String::as_str));
+            if others.any(|other| other == job_type) {
+                return Err(Error::argument(format_args!(
+                    "the job type {job_type} has a handler already"
+                )));
+            }
         }
         if handler.config.is_some() || handler.queue.is_some() {
             let settings = handler.config.clone().unwrap_or(Ok(serde_json::json!({})));
@@ -240,7 +243,9 @@ impl Worker {
             if let (Some(queue), Some(settings)) = (&handler.queue, settings.as_object_mut()) {
                 settings.insert("queue".to_owned(), queue.as_str().into());
             }
-            self.config.job_type(&job_type, settings)?;
+            for job_type in job_types {
+                self.config.job_type(job_type, &settings)?;
+            }
         }
         self.loops.push(Arc::new(LeaseLoop::new(Arc::clone(&self.shared), handler)));
         Ok(self)
@@ -248,7 +253,7 @@ impl Worker {
 
     /// Returns the types that have a handler.
     pub fn types(&self) -> impl Iterator<Item = &str> {
-        self.loops.iter().map(|one| one.handler.job_type.as_str())
+        self.loops.iter().flat_map(|one| one.handler.job_types.iter().map(String::as_str))
     }
 
     /// Applies the declared configuration, and returns what was done; see [`Config`]. A handler's
@@ -382,7 +387,8 @@ impl Worker {
     /// Returns the loop of a type.
     #[cfg(feature = "testing")]
     pub(crate) fn handler(&self, job_type: &str) -> Option<&Handler> {
-        let found = self.loops.iter().find(|one| one.handler.job_type == job_type);
+        let is_of = |one: &&Arc<LeaseLoop>| one.handler.job_types.iter().any(|t| t == job_type);
+        let found = self.loops.iter().find(is_of);
         found.map(|one| &one.handler)
     }
 }

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tidegate_client::{
     AbortReason, Attempt, BoxError, Client, Error, ErrorKind, FOREVER, Handler, JobType, Push,
-    PushJob, Worker, WorkerOptions, api, testing::DevServer,
+    PushJob, Worker, WorkerOptions, api,
+    testing::{DevServer, run_in_place},
 };
 use tower::ServiceExt as _;
 
@@ -105,6 +106,22 @@ async fn a_panic_is_a_failure_that_the_job_shows() {
 }
 
 #[tokio::test]
+async fn a_handler_in_place_gets_and_returns_json() {
+    async fn handle(letter: Letter, job: Attempt) -> Result<(String, u16, Option<String>), Error> {
+        Ok((letter.to, job.number(), tidegate_client::traceparent()))
+    }
+    let letter = Letter { to: "ann".into(), pages: 1 };
+    let job = json!({ "attempt": 2, "headers": { "traceparent": "00-1-2-01" } });
+    let result = run_in_place(handle, &letter, job).await.unwrap();
+    assert_eq!(result, json!(["ann", 2, "00-1-2-01"]));
+    let refused = run_in_place(handle, "ann", json!({})).await.unwrap_err();
+    assert!(refused.to_string().starts_with("the data cannot be read: "), "{refused}");
+    let fails = async |(): (), _: Attempt| Err::<(), _>(Error::Refused("no".to_owned()));
+    let failed = run_in_place(fails, (), json!({})).await.unwrap_err();
+    assert!(failed.downcast_ref::<Error>().is_some(), "{failed}");
+}
+
+#[tokio::test]
 async fn a_worker_with_a_mistake_does_not_start() {
     let client = Client::builder().url("http://127.0.0.1:9").build().unwrap();
     let mut worker = Worker::new(client);
@@ -113,6 +130,8 @@ async fn a_worker_with_a_mistake_does_not_start() {
     worker.handle(Handler::new("letter", print)).unwrap();
     for (handler, text) in [
         (Handler::new("letter", print), "has a handler already"),
+        (Handler::new(Vec::<String>::new(), print), "at least one job type"),
+        (Handler::new(["b", "b"], print), "the job type b has a handler already"),
         (Handler::new("a", print).concurrency(0), "concurrency must be"),
         (Handler::new("a", print).concurrency(1001), "concurrency must be"),
         (Handler::new("a", print).concurrency(4).min(5), "min must be"),

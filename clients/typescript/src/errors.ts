@@ -17,16 +17,35 @@ export interface ProblemDocument {
   readonly error?: { readonly reason?: string; readonly message?: string | null } | null;
 }
 
+// An answer with one of these may be another one a moment later.
+const RETRYABLE_STATUS = new Set([429, 502, 503, 504]);
+const RETRYABLE_CODES = new Set(["body_timeout", "concurrent_update"]);
+
 /** The base class of every error of this package. */
 export class TidegateError extends Error {
+  /** The seconds of `Retry-After`, if the answer had it. */
+  retryAfter: number | undefined;
+
   constructor(message: string, options?: ErrorOptions) {
     super(message, options);
     this.name = new.target.name;
   }
+
+  /**
+   * Whether the same request may succeed later, as nothing is wrong with it. This client has repeated
+   * a request that is safe to repeat by then.
+   */
+  get retryable(): boolean {
+    return false;
+  }
 }
 
 /** No answer came: the request may or may not have been processed. */
-export class UnreachableError extends TidegateError {}
+export class UnreachableError extends TidegateError {
+  override get retryable(): boolean {
+    return true;
+  }
+}
 
 /** The answer is not one of tidegate, or is larger than this client reads. */
 export class UnexpectedAnswerError extends TidegateError {}
@@ -43,8 +62,6 @@ export class ProblemError extends TidegateError {
   readonly holder: string | undefined;
   /** Every fault, where there are several. */
   readonly reasons: readonly string[];
-  /** The seconds of `Retry-After`, if the answer had it. */
-  retryAfter: number | undefined;
   /** The server's id of the request (`X-Request-Id`), by which its log names the cause. */
   requestId: string | undefined;
 
@@ -62,6 +79,11 @@ export class ProblemError extends TidegateError {
     this.field = document.field ?? undefined;
     this.holder = document.holder ?? undefined;
     this.reasons = document.reasons ?? [];
+  }
+
+  /** Whether the server is busy or not there (429, 502, 503, 504), or its code says retry. */
+  override get retryable(): boolean {
+    return RETRYABLE_STATUS.has(this.status) || RETRYABLE_CODES.has(this.code);
   }
 }
 

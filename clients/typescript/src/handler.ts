@@ -75,11 +75,7 @@ function outcomeOf(error: unknown, job: JobContext): Outcome | undefined {
   const aborted = job.abortReason;
   if (aborted === "lease_lost") return undefined;
   if (error instanceof Snooze) {
-    const when =
-      typeof error.until === "number"
-        ? { delay_seconds: error.until }
-        : { run_at: error.until.toISOString() };
-    return { status: "snoozed", message: cut(error.message), ...when };
+    return { status: "snoozed", message: cut(error.message), ...snoozedUntil(error.until) };
   }
   if (error instanceof Release) return { status: "released", message: cut(error.message) };
   const isAbort = error instanceof JobAbortedError || (error as Error)?.name === "AbortError";
@@ -96,6 +92,11 @@ function outcomeOf(error: unknown, job: JobContext): Outcome | undefined {
   const name = error instanceof Error ? error.name : typeof error;
   const text = messageOf(error);
   return failure(text ? `${name}: ${text}` : name, detailsOf(error));
+}
+
+/** The field of a report that says when a job may start again. */
+export function snoozedUntil(until: number | Date): { delay_seconds: number } | { run_at: string } {
+  return typeof until === "number" ? { delay_seconds: until } : { run_at: until.toISOString() };
 }
 
 function failure(message: string, details: unknown): Outcome {

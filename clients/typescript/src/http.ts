@@ -9,6 +9,7 @@ import {
   type ProblemDocument,
   ProblemError,
   problem,
+  TidegateError,
   UnexpectedAnswerError,
   UnreachableError,
 } from "./errors.js";
@@ -19,8 +20,6 @@ const MAX_ANSWER_BYTES = 2 ** 30;
 const MIN_BACKOFF = 0.1;
 const MAX_BACKOFF = 10;
 const MAX_RETRY_AFTER = 60;
-const REPEATED = new Set([429, 502, 503, 504]);
-const REPEATED_CODES = new Set(["body_timeout", "concurrent_update"]);
 
 /** How often and how long a repeatable request is repeated. */
 export interface RetryPolicy {
@@ -228,10 +227,7 @@ export class Transport {
 
 /** Whether the same request may succeed later. */
 export function isTransient(error: unknown): boolean {
-  if (error instanceof ProblemError) {
-    return REPEATED.has(error.status) || REPEATED_CODES.has(error.code);
-  }
-  return error instanceof UnreachableError;
+  return error instanceof TidegateError && error.retryable;
 }
 
 /** The error for an answer with a status from 300 on. */

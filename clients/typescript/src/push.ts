@@ -7,7 +7,7 @@
 
 import { cut, JobContext, type RawJob, type Shown } from "./context.js";
 import { ConflictError, NotFoundError, TidegateError } from "./errors.js";
-import { Handler, type HandlerFunction, LATER, type Outcome } from "./handler.js";
+import { Handler, type HandlerFunction, LATER, type Outcome, snoozedUntil } from "./handler.js";
 import { clock, isTransient, json, pause, Transport } from "./http.js";
 import type { JobType } from "./schema.js";
 import type { Schemas } from "./types.js";
@@ -133,9 +133,9 @@ export class Callback {
     return this.report({ status: "released", message: cut(message) });
   }
 
-  /** Hands the job back for some seconds; the attempt does not count. */
-  snooze(seconds: number, message = "snoozed"): Promise<void> {
-    return this.report({ status: "snoozed", message: cut(message), delay_seconds: seconds });
+  /** Hands the job back for some seconds, or until an instant; the attempt does not count. */
+  snooze(until: number | Date, message = "snoozed"): Promise<void> {
+    return this.report({ status: "snoozed", message: cut(message), ...snoozedUntil(until) });
   }
 
   /**

@@ -256,8 +256,10 @@ export class DevServer implements AsyncDisposable {
 }
 
 /**
- * Calls a handler without a server, as a worker would, and returns its result. `job` has fields of
- * the job, such as `attempt`. An exception of the handler is thrown.
+ * Calls a handler without a server, as a worker would, and returns its result. Data and result are
+ * encoded and decoded as on their way through the server, and requests of this package within the
+ * handler carry the job's trace context. `job` has fields of the job, such as `attempt`, `headers` or
+ * `checkpoint`. An exception of the handler is thrown.
  */
 export async function runInPlace<T>(
   type: string | JobType<T>,
@@ -270,7 +272,10 @@ export async function runInPlace<T>(
   const sent = JSON.parse(JSON.stringify(data ?? null));
   const raw = { id: "test", max_attempts: 3, ...fields, type: name, data: sent };
   const handler = new Handler([type as JobType<unknown>], run);
-  return handler.call(new JobContext(raw, attempt));
+  const result = (await handler.call(new JobContext(raw, attempt))) ?? null;
+  const text: string | undefined = JSON.stringify(result);
+  if (text === undefined) throw new TypeError(`the result is not a JSON value: ${typeof result}`);
+  return JSON.parse(text);
 }
 
 /** Calls `condition` until it returns a true value, and returns that. Rejects after `seconds`. */

@@ -15,12 +15,15 @@ import {
   PermanentError,
   Push,
   RefusedError,
+  Snooze,
   UnavailableError,
+  UnreachableError,
   verify,
   WaitTimeoutError,
   Worker,
 } from "../src/index.js";
 import { lambdaHandler } from "../src/lambda.js";
+import { runInPlace } from "../src/testing.js";
 
 const raw = { id: "1", type: "resize", max_attempts: 3 };
 
@@ -45,6 +48,38 @@ test("errors have a class for each reaction", () => {
   assert.ok(problem(408, { code: "wait_timeout" }) instanceof WaitTimeoutError);
   assert.ok(problem(429, {}) instanceof UnavailableError);
   assert.equal(problem(404, { code: "job_not_found" }).name, "NotFoundError");
+  assert.equal(problem(404, { code: "job_not_found" }).retryable, false);
+  assert.equal(problem(409, { code: "concurrent_update" }).retryable, true);
+  assert.equal(problem(429, {}).retryable, true);
+  assert.equal(new UnreachableError("no answer").retryable, true);
+  assert.deepEqual(
+    [new Snooze(3).retryable, new UnreachableError("").retryAfter],
+    [false, undefined],
+  );
+});
+
+test("a handler in place gets and returns JSON", async () => {
+  const at = new Date(0);
+  const both = (data: unknown, job: JobContext) => [data, at, job.attempt, job.checkpoint];
+  const found = await runInPlace("resize", both, at, { attempt: 2, checkpoint: { page: 3 } });
+  assert.deepEqual(found, [at.toISOString(), at.toISOString(), 2, { page: 3 }]);
+  await assert.rejects(
+    runInPlace("resize", () => () => 1, null),
+    /not a JSON value/,
+  );
+});
+
+test("a report has the stacks of an error and its causes", async () => {
+  const inner = new AggregateError([new Error("no ink"), "no paper"], "several");
+  const outcome = await new Handler(["resize"], () => {
+    throw new Error("cannot print", { cause: inner });
+  }).run(new JobContext(raw, 1));
+  assert.ok(typeof outcome === "object");
+  const { trace } = outcome.error as { trace: string };
+  for (const text of ["cannot print", "caused by AggregateError: several", "no ink", "no paper"]) {
+    assert.ok(trace.includes(text), trace);
+  }
+  assert.match(trace, /parts\.test/);
 });
 
 test("a backoff is bounded and grows", () => {

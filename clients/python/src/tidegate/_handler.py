@@ -97,6 +97,15 @@ class Handler:
             return {**_failure(message, _details(error)), "retryable": False}
         return {"status": "succeeded", "result": result}
 
+    def call(self, job: JobContext[Any]) -> Any:
+        """Read the data, call the function with the job's trace context, and return its result."""
+        job.data = decode(self.data_type, job.data)
+        token = _context.traceparent.set(job.traceparent)
+        try:
+            return self._call(job)
+        finally:
+            _context.traceparent.reset(token)
+
     def _call(self, job: JobContext[Any]) -> Any:
         arguments = ([job.data] if self.takes_data else []) + ([job] if self.takes_job else [])
         if not self.is_async:
@@ -109,12 +118,7 @@ def report_of(error: BaseException, job: JobContext[Any]) -> Report | None:
     if job.abort_reason == "lease_lost":
         return None
     if isinstance(error, Snooze):
-        when = (
-            {"delay_seconds": error.seconds}
-            if error.seconds is not None
-            else {"run_at": instant(error.until)}
-        )
-        return {"status": "snoozed", "message": cut(str(error)), **when}
+        return {"status": "snoozed", "message": cut(str(error)), **snoozed_until(error)}
     if isinstance(error, Release):
         return {"status": "released", "message": cut(str(error))}
     if isinstance(error, (JobAborted, asyncio.CancelledError)) and job.abort_reason is not None:
@@ -126,6 +130,13 @@ def report_of(error: BaseException, job: JobContext[Any]) -> Report | None:
         return {**_failure(str(error), details), "retryable": False}
     name = type(error).__name__
     return _failure(f"{name}: {error}" if str(error) else name, _details(error))
+
+
+def snoozed_until(error: Snooze) -> dict[str, Any]:
+    """Return the field of a report that says when the job may start again."""
+    if error.seconds is not None:
+        return {"delay_seconds": error.seconds}
+    return {"run_at": instant(error.until)}
 
 
 def _failure(message: str, details: Any = None) -> Report:

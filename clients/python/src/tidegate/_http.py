@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
-from .errors import ProblemError, Unavailable, UnexpectedAnswer, Unreachable, problem
+from .errors import ProblemError, TidegateError, UnexpectedAnswer, Unreachable, problem
 
 VERSION = "0.1.0"
 MAX_ANSWER_BYTES = 1 << 30
@@ -27,10 +27,8 @@ MIN_BACKOFF = 0.1
 MAX_BACKOFF = 10.0
 MAX_RETRY_AFTER = 60.0
 _PROBLEM = "application/problem+json"
-_REPEATED = frozenset((429, 502, 503, 504))
 _SAFE_TWICE = frozenset(("GET", "PUT", "DELETE"))
 _CLOSED = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError)
-_REPEATED_CODES = frozenset(("body_timeout", "concurrent_update"))
 
 
 class Answer(NamedTuple):
@@ -132,11 +130,11 @@ class Transport:
             tries += 1
             try:
                 return self.send(method, target, query=query, body=body, headers=headers, wait=wait)
-            except (Unreachable, ProblemError) as error:
-                if not repeatable or not is_transient(error) or tries > self.retries.repeats:
+            except TidegateError as error:
+                if not repeatable or not error.retryable or tries > self.retries.repeats:
                     raise
                 pause = backoff(tries)
-                if isinstance(error, ProblemError) and error.retry_after is not None:
+                if error.retry_after is not None:
                     pause = min(error.retry_after, MAX_RETRY_AFTER) + pause / 10
                 if time.monotonic() + pause - began > self.retries.seconds:
                     raise
@@ -255,13 +253,6 @@ class Transport:
                 self._idle.append((connection, time.monotonic()))
                 return
         connection.close()
-
-
-def is_transient(error: Exception) -> bool:
-    """Return whether the same request may succeed later."""
-    if isinstance(error, ProblemError):
-        return error.status in _REPEATED or error.code in _REPEATED_CODES
-    return isinstance(error, (Unreachable, Unavailable))
 
 
 def _problem_of(answer: Answer) -> ProblemError:

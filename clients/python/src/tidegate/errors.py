@@ -16,13 +16,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+# An answer with one of these may be another one a moment later.
+_RETRYABLE_STATUS = frozenset((429, 502, 503, 504))
+_RETRYABLE_CODES = frozenset(("body_timeout", "concurrent_update"))
+
 
 class TidegateError(Exception):
     """The base class of every error of this package."""
 
+    retry_after: float | None = None
+    """The seconds of ``Retry-After``, if the answer had it."""
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same request may succeed later, as nothing is wrong with it.
+
+        This client has repeated a request that is safe to repeat by then.
+        """
+        return False
+
 
 class Unreachable(TidegateError):
     """No answer came: the request may or may not have been processed."""
+
+    @property
+    def retryable(self) -> bool:
+        """True: the next one may get an answer."""
+        return True
 
 
 class UnexpectedAnswer(TidegateError):
@@ -47,13 +67,16 @@ class ProblemError(TidegateError):
         """The id of the job that the request conflicts with."""
         self.reasons: list[str] = list(document.get("reasons") or ())
         """Every fault, where there are several."""
-        self.retry_after: float | None = None
-        """The seconds of ``Retry-After``, if the answer had it."""
         self.request_id: str | None = None
         """The server's id of the request (``X-Request-Id``), by which its log names the cause."""
         text = self.detail or str(document.get("title", "")) or f"HTTP {status}"
         where = f" [{self.field}]" if self.field else ""
         super().__init__(f"{text}{where} ({self.code or status})")
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the server is busy or not there (429, 502, 503, 504), or its code says retry."""
+        return self.status in _RETRYABLE_STATUS or self.code in _RETRYABLE_CODES
 
 
 class InvalidRequest(ProblemError):

@@ -29,11 +29,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from ._handler import Handler, Later, Report
-from ._http import RetryPolicy, Transport, dumps, is_transient
+from ._handler import Handler, Later, Report, snoozed_until
+from ._http import RetryPolicy, Transport, dumps
 from .codec import encode, instant, parse_instant
 from .context import JobContext, cut
-from .errors import Conflict, NotFound, TidegateError
+from .errors import Conflict, NotFound, Snooze, TidegateError
 
 __all__ = ["Callback", "Later", "Push", "PushJob", "PushResponse", "Refused", "verify"]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -130,9 +130,12 @@ class Callback(NamedTuple):
         """Hand the job back; the attempt does not count."""
         self.report({"status": "released", "message": cut(message)})
 
-    def snooze(self, seconds: float, message: str = "snoozed") -> None:
-        """Hand the job back for a while; the attempt does not count."""
-        self.report({"status": "snoozed", "message": cut(message), "delay_seconds": seconds})
+    def snooze(
+        self, seconds: float | None = None, message: str = "snoozed", *, until: Any = None
+    ) -> None:
+        """Hand the job back for some seconds, or until an instant; the attempt does not count."""
+        error = Snooze(seconds, message, until=until)
+        self.report({"status": "snoozed", "message": cut(message), **snoozed_until(error)})
 
     def report(self, report: Report) -> None:
         """Send a report, again while the server does not answer.
@@ -396,7 +399,7 @@ def _keep_beating(job: PushJob, ended: threading.Event) -> None:
             if job.callback._beat(fields):
                 job._abort("cancelled")
         except TidegateError as error:
-            if is_transient(error):
+            if error.retryable:
                 # It is sent again after a second.
                 job._put_back(fields)
                 changed.set()

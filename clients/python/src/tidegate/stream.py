@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ._http import Transport, backoff, is_transient
+from ._http import Transport, backoff
 from .errors import ProblemError, UnexpectedAnswer, Unreachable
 
 # The server sends a comment at least this often; a longer silence is a broken connection.
@@ -57,7 +57,7 @@ class Stream(Iterator[Change]):
                 change = self._read()
             except (Unreachable, ProblemError) as error:
                 self._disconnect()
-                if not is_transient(error):
+                if not error.retryable:
                     raise
                 self._failures += 1
                 time.sleep(backoff(self._failures))

@@ -15,6 +15,7 @@ The program ``tidegate`` is that of ``TIDEGATE_PROGRAM``, or is found in ``PATH`
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -25,6 +26,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from ._handler import Handler
+from ._http import dumps
 from .client import Client, Job
 from .codec import encode, instant, parse_instant
 from .config import Config
@@ -254,16 +256,15 @@ class DevServer:
 def run_in_place(handler: Any, data: Any = None, **job: Any) -> Any:
     """Call a handler without a server, as a worker would, and return its result.
 
-    ``data`` is encoded and decoded as on its way through the server. ``job`` are fields of the job,
-    such as ``attempt=2`` or ``checkpoint={"page": 3}``. An exception of the handler is raised.
+    Data and result are encoded and decoded as on their way through the server, and requests of this
+    package within the handler carry the job's trace context. ``job`` are fields of the job, such as
+    ``attempt=2``, ``headers={...}`` or ``checkpoint={"page": 3}``. An exception of the handler is
+    raised.
     """
     raw = {"id": "test", "type": "test", "max_attempts": 3, **job, "data": encode(data)}
+    raw = json.loads(dumps(raw))
     context: JobContext[Any] = JobContext(raw, raw.get("attempt", 1), raw["data"])
-    made = Handler(("test",), handler)
-    from .codec import decode
-
-    context.data = decode(made.data_type, context.data)
-    return made._call(context)
+    return json.loads(dumps(encode(Handler((raw["type"],), handler).call(context))))
 
 
 def wait_until(condition: Any, seconds: float = 10.0) -> Any:

@@ -31,7 +31,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ._handler import Handler, Report
-from ._http import backoff, dumps, is_transient, path
+from ._http import backoff, dumps, path
 from .client import Client, JobType
 from .codec import parse_instant
 from .config import Config, Plan
@@ -349,7 +349,7 @@ class Worker:
 
         Returns False if that is to wait for a while.
         """
-        is_of_the_moment = status in REPEATED_REPORTS or (error is not None and is_transient(error))
+        is_of_the_moment = status in REPEATED_REPORTS or (error is not None and error.retryable)
         if status < 300:
             self._settled(attempt)
         elif is_of_the_moment and time.monotonic() - attempt.since < MAX_REPORT_SECONDS:
@@ -556,7 +556,7 @@ class _Loop:
                     body.pop("reports")
                     continue
                 is_hopeless = stopping.is_set() and time.monotonic() - since > MAX_REPORT_SECONDS
-                if is_hopeless or not (is_transient(error) or status == 500):
+                if is_hopeless or not (error.retryable or status == 500):
                     for attempt in self._sent:
                         self.worker._outbox.add(attempt)
                     if is_hopeless:
@@ -564,7 +564,7 @@ class _Loop:
                     raise
                 failures += 1
                 pause = backoff(failures, MIN_POLL_SECONDS)
-                if isinstance(error, ProblemError) and error.retry_after:
+                if error.retry_after:
                     pause += min(error.retry_after, MAX_PAUSE_SECONDS)
                 level = logging.INFO if failures < 3 else logging.WARNING
                 logger.log(level, "no lease: %s; again in %.1f s", error, pause)
@@ -898,12 +898,12 @@ class _Heartbeats:
                 timeout=timeout,
             ).json()  # fmt: skip
         except ProblemError as error:
-            if error.status in OVER_STATUS and not is_transient(error):
+            if error.status in OVER_STATUS and not error.retryable:
                 # The report was recorded, or the attempt is over.
                 if not attempt.is_finished:
                     job._abort("lease_lost")
                 return False
-            if not is_transient(error):
+            if not error.retryable:
                 logger.warning("a heartbeat of %s was refused: %s", job.id, error)
                 if error.status in (400, 413):
                     # What it showed is wrong, and the lease lasts.
