@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { createHmac } from "node:crypto";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { z } from "zod";
 import { problem } from "../src/errors.js";
@@ -131,6 +132,21 @@ test("mistakes of a registration are errors", () => {
   assert.throws(() => config.queue("a", { concurrency: 2 }), /declared twice/);
   for (const url of ["ftp://a", "http://u:p@a", "http://a?b=c"]) {
     assert.throws(() => new Client({ url }), TypeError);
+  }
+});
+
+test("the oldest Node is the same wherever it is named", () => {
+  // This file is dist-test/test/parts.test.js when it runs.
+  const folder = new URL("../../", import.meta.url);
+  const read = (name: string) => readFileSync(new URL(name, folder), "utf8");
+  type Manifest = { engines: { node: string } };
+  const { engines } = JSON.parse(read("package.json")) as Manifest;
+  const lock = JSON.parse(read("package-lock.json")) as { packages: Record<string, Manifest> };
+  assert.deepEqual(lock.packages[""]?.engines, engines);
+  for (const file of ["README.md", "../README.md", "../check"]) {
+    const named = [...read(file).matchAll(/Node (\d[\d.]*\d)/g)].map((found) => found[1]);
+    assert.ok(named.length > 0, file);
+    for (const version of named) assert.equal(version, engines.node.replace(">=", ""), file);
   }
 });
 
