@@ -1,13 +1,13 @@
 //! The applications in Rust against a server whose clock the tests move: `TIDEGATE_PROGRAM`, or the
 //! program that Cargo has built next to this one.
 
-#[allow(dead_code, reason = "a test calls the parts of a program, and not its start")]
+#[allow(dead_code, reason = "the tests of a program's start run the program")]
 #[path = "mailer/mailer.rs"]
 mod mailer;
-#[allow(dead_code, reason = "a test calls the parts of a program, and not its start")]
+#[allow(dead_code, reason = "the tests of a program's start run the program")]
 #[path = "reports/reports.rs"]
 mod reports;
-#[allow(dead_code, reason = "a test calls the parts of a program, and not its start")]
+#[allow(dead_code, reason = "the tests of a program's start run the program")]
 #[path = "tenants/tenants.rs"]
 mod tenants;
 
@@ -15,14 +15,18 @@ use std::{
     collections::BTreeMap,
     env,
     ffi::OsString,
+    fs,
+    path::Path,
+    process::{Child, Command, ExitStatus},
     sync::{Arc, Mutex},
     time::{Duration, SystemTime},
 };
 
 use axum::http::StatusCode;
 use mailer::Mail;
+use serde_json::Value;
 use tenants::{File, IMPORT};
-use tidegate_client::{StreamOptions, api::Status, testing::DevServer};
+use tidegate_client::{ErrorKind, Request, StreamOptions, api::Status, testing::DevServer};
 
 async fn server() -> DevServer {
     let program = env::var_os("TIDEGATE_PROGRAM").unwrap_or_else(|| {
@@ -62,6 +66,124 @@ fn mail_to(address: &str) -> Mail {
 /// An hour of 2 January 2040.
 fn at(hour: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(2_209_075_200 + hour * 3600)
+}
+
+/// A program of this package that was started, which ends with this value.
+struct Program(Child);
+
+impl Program {
+    fn start(path: &str, server: &DevServer, arguments: &[&str]) -> Self {
+        let mut command = Command::new(path);
+        command.args(arguments).env("TIDEGATE_URL", server.client().url());
+        Self(command.env("TIDEGATE_TOKEN", "").spawn().expect("the program starts"))
+    }
+
+    fn terminate(&self) {
+        let mut kill = Command::new("kill");
+        let sent = kill.args(["-TERM", &self.0.id().to_string()]).status();
+        assert!(sent.expect("kill is there").success());
+    }
+
+    async fn end(mut self) -> ExitStatus {
+        for _ in 0..1200 {
+            if let Some(status) = self.0.try_wait().expect("the program is a child") {
+                return status;
+            }
+            pause().await;
+        }
+        panic!("the program does not end");
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "it waits for another process")]
+async fn pause() {
+    tokio::time::sleep(Duration::from_millis(50)).await;
+}
+
+/// Returns when a worker runs.
+async fn worker_listed(server: &DevServer) {
+    for _ in 0..400 {
+        let workers = server.client().request(Request::get("/v1/workers")).await;
+        let workers: Value = workers.and_then(|answer| answer.read()).expect("the list of workers");
+        if workers["workers"][0].is_object() {
+            return;
+        }
+        pause().await;
+    }
+    panic!("no worker is there");
+}
+
+#[test]
+fn every_application_has_less_than_60_lines() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = 0;
+    for name in ["mailer", "reports", "tenants"] {
+        for entry in fs::read_dir(folder.join(name)).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            let is_program = [".go", ".py", ".rs", ".ts"].iter().any(|end| name.ends_with(end));
+            if is_program && !name.contains("test") {
+                let lines = fs::read_to_string(&path).unwrap().lines().count();
+                assert!(lines < 60, "{} has {lines} lines", path.display());
+                found += 1;
+            }
+        }
+    }
+    assert_eq!(found, 6);
+}
+
+#[tokio::test]
+async fn the_mailer_works_until_sigterm() {
+    let (server, (url, sent)) = (server().await, provider().await);
+    let program = Program::start(env!("CARGO_BIN_EXE_mailer"), &server, &[&url]);
+    worker_listed(&server).await;
+    let job = server.client().enqueue("receipt", &mail_to("ann@example.com")).await.unwrap();
+    job.result::<Value>(Duration::from_mins(1)).await.unwrap();
+    assert_eq!(*sent.lock().unwrap(), ["ann@example.com"]);
+    program.terminate();
+    assert!(program.end().await.success());
+}
+
+#[tokio::test]
+async fn the_reports_are_enqueued_and_worked_off() {
+    let server = server().await;
+    let path = env!("CARGO_BIN_EXE_reports");
+    assert!(Program::start(path, &server, &["june"]).end().await.success());
+    let program = Program::start(path, &server, &[]);
+    let client = server.client();
+    let wait = Duration::from_mins(1);
+    let states: BTreeMap<String, u32> = loop {
+        match client.result("summary", "june", wait).await {
+            Err(err) if err.kind() == ErrorKind::NotFound => {
+                pause().await;
+            }
+            states => break states.unwrap(),
+        }
+    };
+    assert_eq!(states, [("succeeded".to_owned(), 500)].into());
+    program.terminate();
+    assert!(program.end().await.success());
+}
+
+#[tokio::test]
+async fn the_importer_enqueues_and_works_until_sigterm() {
+    let server = server().await;
+    let path = env!("CARGO_BIN_EXE_tenants");
+    let program = Program::start(path, &server, &[]);
+    worker_listed(&server).await;
+    assert!(Program::start(path, &server, &["small", "one"]).end().await.success());
+    let job = server.jobs("import").await.remove(0);
+    let result: Value = job.result(Duration::from_mins(1)).await.unwrap();
+    assert_eq!(result["rows"], 3);
+    program.terminate();
+    assert!(program.end().await.success());
 }
 
 #[tokio::test]

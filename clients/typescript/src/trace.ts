@@ -1,7 +1,7 @@
 /**
  * The trace context of the job whose handler runs.
  *
- * Node keeps it over `await`, from 20.16 on. Other runtimes that lack `AsyncLocalStorage` carry no context: pass
+ * Node keeps it over `await`. Other runtimes that lack `AsyncLocalStorage` carry no context: pass
  * `job.traceparent` as a header of the job there.
  */
 

@@ -1,12 +1,17 @@
 """The mailer against a server whose clock the test moves."""
 
+import os
+import pathlib
+import signal
 import smtplib
+import subprocess
+import sys
 from datetime import datetime, timezone
 
 import mailer
 import pytest
 
-from tidegate.testing import DevServer
+from tidegate.testing import DevServer, wait_until
 
 
 @pytest.fixture
@@ -58,3 +63,20 @@ def test_a_wrong_address_fails_and_an_outage_waits(outbox):
         outbox.append("another one")
         server.advance(60)
         assert [run.status for run in server.drain(mailer.worker)] == ["succeeded"]
+
+
+def test_the_program_works_until_sigterm():
+    with DevServer() as server:
+        own = {"TIDEGATE_URL": server.url, "TIDEGATE_TOKEN": "", "SMTP_HOST": "nowhere.invalid"}
+        program = [sys.executable, str(pathlib.Path(mailer.__file__))]
+        with subprocess.Popen(program, env=os.environ | own, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                wait_until(lambda: list(server.client.pages("/v1/workers", "workers")), 20)
+                job = server.client.enqueue("receipt", mail_to("ann@example.com"))
+                wait_until(lambda: job.refresh().phase == "retrying", 20)
+                assert "gaierror" in job.refresh().raw["error"]["message"]
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(20) == 0
+                assert "+ queue mail" in process.stdout.read()
+            finally:
+                process.kill()

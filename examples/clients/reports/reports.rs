@@ -15,12 +15,11 @@ pub(crate) const SUMMARY: JobType<String> = JobType::new("summary");
 pub(crate) fn reports(client: &Client) -> Result<Worker, BoxError> {
     let mut worker = Worker::new(client.clone());
     let run = json!({ "$expr": "data.attributes.run" });
-    let unique = json!({ "key": run, "while": "scheduled" });
-    let check_run = json!({ "type": "check", "data": run, "unique": unique });
-    let ended = json!({ "job_types": ["report"], "enqueue": check_run });
-    worker.config.trigger("report-ended", ended)?;
-    let config = json!({ "attributes": { "run": "/run" } });
-    worker.handle(Handler::new(REPORT.name(), render).concurrency(20).config(config))?;
+    let job =
+        json!({ "type": "check", "data": run, "unique": { "key": run, "while": "scheduled" } });
+    worker.config.trigger("report-ended", json!({ "job_types": ["report"], "enqueue": job }))?;
+    let handler = Handler::new(REPORT.name(), render).concurrency(20);
+    worker.handle(handler.config(json!({ "attributes": { "run": "/run" } })))?;
     let (checks, sums) = (client.clone(), client.clone());
     worker.handle(Handler::new("check", move |run, _| check(checks.clone(), run)))?;
     worker.handle(Handler::new(SUMMARY.name(), move |run, _| sum_up(sums.clone(), run)))?;
@@ -46,14 +45,15 @@ async fn sum_up(client: Client, run: String) -> Result<BTreeMap<String, u32>, Bo
 }
 pub(crate) async fn start(client: &Client, run: &str) -> Result<(), BoxError> {
     let report = |customer| Report { run: run.to_owned(), customer };
-    // A second start makes no second report.
     let job = |customer| REPORT.job(&report(customer)).id(format!("{run}:{customer}"));
-    let jobs = client.enqueue_many((0..500).map(job), None).await?;
+    let jobs = client.enqueue_many((0..500).map(job), None).await?; // again: no second report
     jobs.into_iter().try_for_each(|job| job.map(drop).map_err(Into::into))
 }
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
     let client = Client::from_env()?;
-    let Some(run) = env::args().nth(1) else { return Ok(reports(&client)?.run().await?) };
+    let worker = reports(&client)?;
+    worker.apply().await?;
+    let Some(run) = env::args().nth(1) else { return Ok(worker.run().await?) };
     start(&client, &run).await
 }

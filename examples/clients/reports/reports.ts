@@ -1,8 +1,6 @@
 /**
- * 500 reports of one run, and one summary when all of them have ended.
- *
- *     node reports.js start RUN   enqueues
- *     node reports.js work        works until SIGTERM
+ * 500 reports of one run, and one summary when all of them have ended: `node reports.js start RUN`
+ * enqueues, `node reports.js work` works until SIGTERM.
  *
  * A trigger makes a job of type `check` from each end of a report. The checks of one run share a
  * unique key, so many ends make few checks, and the last end always makes one. The summary has the
@@ -18,13 +16,10 @@ export const summary = jobType("summary", z.object({ run: z.string() }));
 
 export function reports(client: Client): Worker {
   const worker = new Worker({ client });
+  const key = { $expr: "data.attributes.run" };
   worker.config.trigger("report-ended", {
     job_types: [report.name],
-    enqueue: {
-      type: check.name,
-      data: { run: { $expr: "data.attributes.run" } },
-      unique: { key: { $expr: "data.attributes.run" }, while: "scheduled" },
-    },
+    enqueue: { type: check.name, data: { run: key }, unique: { key, while: "scheduled" } },
   });
   const config = { attributes: { run: "/run" } };
   worker.handle(report, { concurrency: 20, config }, async ({ customer }, job) => {
@@ -56,5 +51,9 @@ export async function start(client: Client, run: string): Promise<void> {
 }
 
 const [, , command, run = new Date().toISOString().slice(0, 10)] = process.argv;
-if (command === "start") await start(new Client(), run);
-if (command === "work") await reports(new Client()).run();
+if (command === "start" || command === "work") {
+  const client = new Client();
+  const worker = reports(client);
+  await worker.apply();
+  await (command === "work" ? worker.run() : start(client, run));
+}
