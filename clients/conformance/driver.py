@@ -47,10 +47,19 @@ class Failed(Exception):
 
 
 class Agent:
-    def __init__(self, command: list[str], url: str, program: str, token: str | None) -> None:
+    def __init__(
+        self,
+        command: list[str],
+        url: str,
+        program: str,
+        token: str | None,
+        timeout: float | None,
+    ) -> None:
         env = {k: v for k, v in os.environ.items() if not k.startswith("TIDEGATE_")}
         if token is not None:
             env["TIDEGATE_TOKEN"] = token
+        if timeout is not None:
+            env["CONFORMANCE_CLIENT_TIMEOUT"] = str(timeout)
         self.errors: list[str] = []
         self.process = subprocess.Popen(
             command,
@@ -269,7 +278,8 @@ class Scenario:
             self.server.start()
             self.proxy = Proxy(("127.0.0.1", self.server.port))
             token = self.server.token
-            self.agent = Agent(self.command, self.proxy.url, self.program, token)
+            timeout = self.document.get("client_timeout")
+            self.agent = Agent(self.command, self.proxy.url, self.program, token, timeout)
             try:
                 for index, step in enumerate(self.document["steps"]):
                     try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import threading
 import time
@@ -20,7 +21,7 @@ import tidegate
 from tidegate.testing import DevServer, run_in_place
 
 logging.basicConfig(level=logging.INFO, stream=sys.stderr)
-client = tidegate.Client()
+client = tidegate.Client(timeout=float(os.environ.get("CONFORMANCE_CLIENT_TIMEOUT", "30")))
 runs: list[dict[str, Any]] = []
 callbacks: list[tidegate.Callback] = []
 receivers: list[ThreadingHTTPServer] = []

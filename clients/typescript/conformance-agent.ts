@@ -14,7 +14,9 @@ import { DevServer, runInPlace } from "./src/testing.js";
 // biome-ignore lint/suspicious/noExplicitAny: requests are the driver's JSON
 type Any = any;
 
-const client = new tidegate.Client();
+const client = new tidegate.Client({
+  timeout: Number(process.env.CONFORMANCE_CLIENT_TIMEOUT ?? 30),
+});
 const runs: { job: string; attempt: number; aborted?: string }[] = [];
 const callbacks: tidegate.Callback[] = [];
 const receivers: Server[] = [];

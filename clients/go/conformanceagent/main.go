@@ -569,7 +569,13 @@ func answer(r *request) {
 
 func main() {
 	var err error
-	if client, err = tidegate.NewClient(tidegate.ClientOptions{}); err != nil {
+	options := tidegate.ClientOptions{}
+	if seconds := os.Getenv("CONFORMANCE_CLIENT_TIMEOUT"); seconds != "" {
+		if options.Timeout, err = time.ParseDuration(seconds + "s"); err != nil {
+			panic(err)
+		}
+	}
+	if client, err = tidegate.NewClient(options); err != nil {
 		panic(err)
 	}
 	lines := bufio.NewScanner(os.Stdin)

@@ -1,13 +1,18 @@
 """The worker, the test kit and the push handlers against a real server."""
 
 import asyncio
+import json
 import threading
 from dataclasses import dataclass
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import flask
 import pydantic
 import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from test_parts import signed
 
 from tidegate import (
     Client,
@@ -385,7 +390,61 @@ def test_push_handlers(shared_server):
     receiver.server_close()
 
 
-def test_run_in_place():
+def in_fastapi(push):
+    app = FastAPI()
+    app.mount("/jobs", push.asgi)
+    client = TestClient(app)
+    return lambda body, headers: client.post("/jobs/", content=body, headers=headers).status_code
+
+
+def in_flask(push):
+    app = flask.Flask("test")
+    app.post("/jobs")(lambda: push.flask(flask.request))
+    client = app.test_client()
+    return lambda body, headers: client.post("/jobs", data=body, headers=headers).status_code
+
+
+@pytest.mark.parametrize("framework", [in_fastapi, in_flask])
+def test_a_push_in_a_framework_reports_later(shared_server, framework):
+    client, kept = shared_server.client, []
+    push = Push("s")
+    name = framework.__name__.replace("_", "-")
+
+    @push(f"film-{name}", background=True)
+    async def film(image: Image, job: JobContext):
+        job.log("began")
+        await asyncio.sleep(0.1)
+        return {"width": image.width * 2}
+
+    @push(f"later-{name}")
+    def later(_, job: PushJob):
+        kept.append(job.callback)
+        return Later()
+
+    send = framework(push)
+    for job_type in (f"film-{name}", f"later-{name}"):
+        client.request("PUT", f"/v1/job-types/{job_type}", {})
+        job = client.enqueue(job_type, {"width": 4})
+        (lease,) = client.request("POST", "/v1/leases", {"types": [job_type]})["leases"]
+        # What the server would push, with the token of the lease.
+        callback = {"url": f"{client.url}/v1/jobs/{job_type}/{job.id}", "token": lease["token"]}
+        fields = {field: lease["job"][field] for field in ("id", "type", "max_attempts", "data")}
+        pushed = {**fields, "attempt": lease["attempt"], "attributes": {}, "callback": callback}
+        body = json.dumps(pushed).encode()
+        assert send(body, signed(body)) == 202
+        if kept:
+            assert job.refresh().state == "running"
+            kept[0].snooze(until=shared_server.now() + timedelta(hours=1))
+            wait_until(lambda job=job: job.refresh().state == "scheduled")
+            assert job.refresh().raw["history"][0]["outcome"] == "snoozed"
+        else:
+            assert job.result(10) == {"width": 8}
+            lines = wait_until(lambda job=job: client.log(job.type, job.id))
+            assert [line["text"] for line in lines] == ["began"]
+    assert push.join(5)
+
+
+def test_a_handler_runs_in_place():
     def handler(letter: Letter, job: JobContext):
         return f"{letter.to} {job.attempt}"
 

@@ -492,7 +492,11 @@ fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.expect("the runtime can be set up");
     let ended = runtime.block_on(async {
-        let client = Client::from_env()?;
+        let mut client = Client::builder();
+        if let Ok(seconds) = std::env::var("CONFORMANCE_CLIENT_TIMEOUT") {
+            client = client.timeout(span(seconds.parse()?));
+        }
+        let client = client.build()?;
         if std::env::args().nth(1).as_deref() == Some("bench") {
             return bench::compare(client).await;
         }

@@ -1,6 +1,10 @@
 import assert from "node:assert/strict";
 import { createHmac } from "node:crypto";
+import { once } from "node:events";
 import { readFileSync } from "node:fs";
+import type { Server } from "node:http";
+import { createRequire } from "node:module";
+import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import { z } from "zod";
 import { problem } from "../src/errors.js";
@@ -24,6 +28,7 @@ import {
   Worker,
 } from "../src/index.js";
 import { lambdaHandler } from "../src/lambda.js";
+import { nodeHandler } from "../src/node.js";
 import { runInPlace } from "../src/testing.js";
 
 const raw = { id: "1", type: "resize", max_attempts: 3 };
@@ -167,6 +172,35 @@ test("a push answers by fetch", async () => {
   assert.equal((await send("x".repeat(3000))).status, 413);
   assert.equal((await send("", {}, "GET")).status, 405);
   assert.equal((await send(pushed(1).replace("resize", "crop"))).status, 404);
+});
+
+test("a push answers in Express, before its parsers of bodies", async (t) => {
+  const push = new Push({ secrets: "s" });
+  push.handle("resize", (data) => (data === "later" ? LATER : { data }));
+  // The package has no types.
+  const express = createRequire(import.meta.url)("express");
+  const app = express();
+  app.post("/jobs", nodeHandler(push));
+  app.use(express.json());
+  app.post("/other", (request: { body: unknown }, response: { json(body: unknown): void }) => {
+    response.json(request.body);
+  });
+  const server: Server = app.listen(0, "127.0.0.1");
+  t.after(() => server.close());
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  const send = (body: string, headers: Record<string, string>, path = "jobs") =>
+    fetch(`http://127.0.0.1:${port}/${path}`, {
+      method: "POST",
+      headers: { "content-type": "application/json", ...headers },
+      body,
+    });
+  const text = pushed({ width: "ä" });
+  const done = await send(text, signed(text));
+  assert.deepEqual([done.status, await done.json()], [200, { data: { width: "ä" } }]);
+  assert.equal((await send(pushed("later"), signed(pushed("later")))).status, 202);
+  assert.equal((await send(text, {})).status, 401);
+  assert.deepEqual(await (await send('{"a": 1}', {}, "other")).json(), { a: 1 });
 });
 
 test("a push answers on Lambda", async () => {

@@ -68,8 +68,12 @@ def test_a_wrong_address_fails_and_an_outage_waits(outbox):
 def test_the_program_works_until_sigterm():
     with DevServer() as server:
         own = {"TIDEGATE_URL": server.url, "TIDEGATE_TOKEN": "", "SMTP_HOST": "nowhere.invalid"}
-        program = [sys.executable, str(pathlib.Path(mailer.__file__))]
-        with subprocess.Popen(program, env=os.environ | own, stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(
+            [sys.executable, str(pathlib.Path(mailer.__file__))],
+            env=os.environ | own,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
             try:
                 wait_until(lambda: list(server.client.pages("/v1/workers", "workers")), 20)
                 job = server.client.enqueue("receipt", mail_to("ann@example.com"))
