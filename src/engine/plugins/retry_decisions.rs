@@ -17,7 +17,10 @@ use std::{
 
 use futures_util::{StreamExt, stream};
 
-use super::retry_state::{KeptState, has_state};
+use super::{
+    MIN_DEFERRAL,
+    retry_state::{KeptState, has_state},
+};
 use crate::{
     Engine, Error,
     config::catalog::Catalog,
@@ -447,6 +450,7 @@ impl Engine {
                 Body::Inline(payload)
             };
         }
+        let at = at.max(now + MIN_DEFERRAL);
         Ok(Ok(planned(&changed, PluginRetry::Retry(at), all, now, None)))
     }
 

@@ -73,7 +73,7 @@ pub enum RetryAnswer {
 /// When the next attempt is due, and what it changes in the job. Nothing keeps what it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetryPlan {
-    /// When it is due, within 366 days of the call; in the past means now.
+    /// When it is due, within 366 days of the call. The engine waits 50 ms at least.
     pub at: Timestamp,
     /// JSON text that replaces the job's data.
     pub data: Option<String>,

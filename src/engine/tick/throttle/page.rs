@@ -6,7 +6,11 @@ use super::{
     ThrottlerCall, Throttling, first_call_len,
     reconcile::{Agreed, CandidateOutcome, PageJob, Reconciled},
 };
-use crate::{Error, plugins::circuit_breaker::OpenCircuit, tick::search::Search};
+use crate::{
+    Error,
+    plugins::{MIN_DEFERRAL, circuit_breaker::OpenCircuit},
+    tick::search::Search,
+};
 use tidegate_core::{
     job::{Event, Job, lifecycle::Waiting},
     port::policy::{Action, Decision},
@@ -18,11 +22,6 @@ use tidegate_core::{
 /// the scan makes progress. One call takes a quarter of this at most; reading the candidates' data
 /// comes in addition.
 const MAX_THROTTLING_TIME: Duration = Duration::from_secs(1);
-
-/// How soon a plugin is called again for a job that it holds or reschedules, at the earliest.
-/// Without it, a plugin that names the next millisecond is called without a pause for one job, and
-/// each reschedule is a commit.
-const MIN_DEFERRAL: Duration = Duration::from_millis(50);
 
 impl Search<'_> {
     /// Lets the throttler decide on the first `size` candidates of `line`. Undecided ones stay in

@@ -99,6 +99,9 @@ async fn a_retry_decision_may_change_data_and_priority() {
                 bytes: Payload::json("{\"region\": \"west\"}").to_msgpack().unwrap()
             }
         );
+        // At least 50 ms after the decision.
+        assert_eq!(harness.lease(1).await.len(), 0);
+        harness.wait(1);
         assert_eq!(harness.lease(1).await[0].life.attempt, 2);
     }
 }
@@ -126,6 +129,7 @@ async fn the_data_that_came_are_kept_at_their_first_change() {
             let original = spec.original.as_ref().unwrap();
             let kept = kept.map(|kept| String::from_utf8(kept.bytes.to_vec()).unwrap());
             assert_eq!(original.data, kept, "before attempt {attempt}");
+            harness.wait(1);
             let leased = harness.lease(3).await;
             assert_eq!(leased[0].life.attempt, attempt);
             let reports = vec![report(&leased[0], failed())];
@@ -158,6 +162,7 @@ async fn a_retry_decision_may_name_a_target_of_the_type() {
         for _ in 0..3 {
             assert_eq!(sweep(&harness).await.faults.len(), 0);
             chosen.push(harness.job(&job.id).await.spec.retry_target.clone());
+            harness.wait(1);
             let running = harness.lease(1).await.remove(0);
             fail(&mut harness, &running, failed()).await;
         }
@@ -169,6 +174,7 @@ async fn a_retry_decision_may_name_a_target_of_the_type() {
             "retry": {"plugin": "planner", "config": {"k": 1}},
         });
         harness.set_type("work", serde_json::from_value(config).unwrap()).await;
+        harness.wait(1);
         let running = harness.lease(1).await.remove(0);
         assert_eq!(running.spec.retry_target.as_deref(), Some("eu"));
         fail(&mut harness, &running, failed()).await;
@@ -204,6 +210,7 @@ async fn a_retry_decision_may_change_weight_attempts_and_timeout() {
                 (original.weight, original.max_attempts, original.timeout),
                 (Some(1), Some(9), Some(TypeConfig::default().timeout_seconds))
             );
+            harness.wait(1);
             let leased = harness.lease(3).await;
             assert_eq!(leased[0].life.attempt, attempt);
             harness
