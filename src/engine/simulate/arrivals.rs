@@ -1,5 +1,7 @@
 //! The jobs of a scenario in the order of their arrival.
 
+use std::borrow::Cow;
+
 use serde_json::Value as Json;
 
 use super::{
@@ -26,6 +28,10 @@ pub(super) struct ArrivingJob<'a> {
     pub data: &'a Json,
     pub due: Option<Timestamp>,
     pub expires: Option<Timestamp>,
+    /// From its arrival to its end, at the latest.
+    pub deadline: Option<Seconds>,
+    pub replay_of: Option<&'a JobId>,
+    pub correlation_key: Option<Cow<'a, str>>,
     pub attempts: &'a [TracedAttempt],
 }
 
@@ -37,7 +43,10 @@ impl ArrivingJob<'_> {
             id: Some(id),
             run_at: self.due,
             expires_at: self.expires,
+            correlation_key: self.correlation_key.as_deref().map(str::to_owned),
+            replay_of: self.replay_of.cloned(),
             options: JobOptions {
+                deadline_seconds: self.deadline,
                 weight: self.weight,
                 priority: self.priority,
                 critical: self.critical,
@@ -56,7 +65,7 @@ pub(super) fn arriving(scenario: &Scenario) -> Vec<ArrivingJob<'_>> {
     for (stream, arrival) in scenario.arrivals.iter().enumerate() {
         let mut values = Draw::new(scenario.seed, For::Attributes, stream as u64, 0);
         let times = times(arrival, Draw::new(scenario.seed, For::Arrivals, stream as u64, 0));
-        jobs.extend(times.map(|seconds| {
+        jobs.extend(times.zip(1..).map(|(seconds, n): (f64, u32)| {
             let at = scenario.start + arrival.from_seconds.duration() + span(seconds).duration();
             ArrivingJob {
                 at,
@@ -69,6 +78,12 @@ pub(super) fn arriving(scenario: &Scenario) -> Vec<ArrivingJob<'_>> {
                 data: &arrival.data,
                 due: arrival.delay_seconds.map(|delay| at + delay.duration()),
                 expires: None,
+                deadline: arrival.deadline_seconds,
+                replay_of: arrival.replay_of.as_ref(),
+                correlation_key: arrival
+                    .correlation_key
+                    .as_ref()
+                    .map(|key| key.replace("{n}", &n.to_string()).into()),
                 attempts: &[],
             }
         }));
@@ -84,6 +99,11 @@ pub(super) fn arriving(scenario: &Scenario) -> Vec<ArrivingJob<'_>> {
         data: &job.data,
         due: job.due_seconds.map(|due| scenario.start + due.duration()),
         expires: job.expires_seconds.map(|expires| scenario.start + expires.duration()),
+        deadline: job.deadline_seconds.map(|deadline| {
+            Seconds::from_millis(deadline.millis().saturating_sub(job.at_seconds.millis()))
+        }),
+        replay_of: job.replay_of.as_ref(),
+        correlation_key: job.correlation_key.as_deref().map(Cow::Borrowed),
         attempts: &job.attempts,
     }));
     jobs.sort_by_key(|job| job.at);

@@ -3,7 +3,8 @@
 use std::fmt::Display;
 
 use super::scenario::{
-    Arrival, BadScenario, Choice, Drawn, Expect, FailureRule, Scenario, Service, Span, TracedJob,
+    Arrival, BadScenario, Choice, Drawn, Expect, FailureRule, LongestWait, Scenario, Service, Span,
+    TracedJob,
 };
 use tidegate_core::{
     job::{TypeName, lifecycle::Reason},
@@ -23,6 +24,8 @@ const MAX_MESSAGE_BYTES: usize = 4 << 10;
 const MAX_DETAILS_BYTES: usize = 16 << 10;
 /// Most bytes of the name of an attribute.
 const MAX_NAME_BYTES: usize = 64;
+/// Most bytes of a host.
+const MAX_HOST_BYTES: usize = 255;
 
 impl From<ValidationError> for BadScenario {
     fn from(fault: ValidationError) -> Self {
@@ -149,9 +152,14 @@ fn check_arrival(arrival: &Arrival) -> Result<(), ValidationError> {
             ));
         }
     }
-    match arrival.delay_seconds {
-        Some(delay) => check_span("delay_seconds", delay, Seconds::default(), validate::DECADE),
-        None => Ok(()),
+    if let Some(delay) = arrival.delay_seconds {
+        check_span("delay_seconds", delay, Seconds::default(), validate::DECADE)?;
+    }
+    match &arrival.correlation_key {
+        Some(key) if arrival.count > 1 && !key.contains("{n}") => {
+            Err(ValidationError::new("correlation_key", "must have {n}, the number of the job"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -159,6 +167,9 @@ fn check_job(job: &TracedJob) -> Result<(), ValidationError> {
     own_name(&job.job_type).map_err(|fault| ValidationError::new("type", fault.message))?;
     check_span("at_seconds", job.at_seconds, Seconds::default(), MAX_SPAN)?;
     at_most("attempts", job.attempts.len(), 100)?;
+    if job.deadline_seconds.is_some_and(|deadline| deadline <= job.at_seconds) {
+        return Err(ValidationError::new("deadline_seconds", "must be after at_seconds"));
+    }
     job.attempts.iter().enumerate().try_for_each(|(index, attempt)| {
         let details = attempt.details.as_ref();
         check_reported(attempt.message.as_deref(), details, attempt.not_before_seconds)
@@ -188,6 +199,9 @@ fn check_reported(
 
 fn check_service(rule: &Service) -> Result<(), ValidationError> {
     check_matcher(&rule.matcher).map_err(|fault| fault.within("match"))?;
+    if let Some(host) = &rule.host {
+        check_text("host", host, MAX_HOST_BYTES)?;
+    }
     check_drawn("seconds", rule.seconds)?;
     rule.failure
         .as_ref()
@@ -242,12 +256,17 @@ fn check_drawn(field: &str, span: Span) -> Result<(), ValidationError> {
 }
 
 fn check_expect(expect: &Expect) -> Result<(), ValidationError> {
-    at_most("max_running", expect.max_running.len(), 1000)?;
-    match expect.max_running.keys().find(|key| !key.is_empty() && !key.contains('=')) {
-        Some(key) => Err(ValidationError::new(
-            format!("max_running.{key}"),
-            "must be named attribute=value, type=name, or by an empty text",
-        )),
-        None => Ok(()),
+    let waits = expect.longest_wait_seconds.iter().flat_map(LongestWait::named);
+    let waits: Vec<&str> = waits.map(|(key, _)| key).collect();
+    let running: Vec<&str> = expect.max_running.keys().map(String::as_str).collect();
+    for (field, groups) in [("max_running", running), ("longest_wait_seconds", waits)] {
+        at_most(field, groups.len(), 1000)?;
+        if let Some(key) = groups.iter().find(|key| !key.is_empty() && !key.contains('=')) {
+            return Err(ValidationError::new(
+                format!("{field}.{key}"),
+                "must be named attribute=value, type=name, or by an empty text",
+            ));
+        }
     }
+    Ok(())
 }

@@ -61,7 +61,7 @@ pub(super) struct JobRecord {
     pub started: Option<Timestamp>,
     /// The start of its latest attempt.
     attempt_started: Option<Timestamp>,
-    /// The indexes of the observed sums that include it.
+    /// The indexes of the observed groups that it is in.
     watches: Vec<u32>,
     run_at: Timestamp,
     pub attempt: u16,
@@ -81,7 +81,7 @@ pub(super) struct Group {
     pub held: BTreeMap<String, u64>,
 }
 
-/// A sum of running weight that an expectation limits: of jobs with this value, or of all jobs.
+/// A group of jobs that an expectation is about: those with this value, or all jobs.
 #[derive(Clone, Debug)]
 pub(super) struct Watch {
     pub of: Option<(By, String)>,
@@ -112,7 +112,7 @@ pub(super) struct Recording {
 }
 
 impl Recording {
-    /// An empty record that starts at `start` and observes these sums.
+    /// An empty record that starts at `start` and observes these groups.
     pub fn new(
         start: Timestamp,
         by: By,
@@ -269,6 +269,21 @@ impl Recording {
         }
         self.jobs[number].ended = Some((now, outcome));
         self.ended += 1;
+    }
+
+    /// The longest wait of the jobs in an observed group up to `end`, in milliseconds from the
+    /// start.
+    pub fn longest_wait(&self, watch: u32, end: u64) -> f64 {
+        let jobs = self.jobs.iter().filter(|job| job.watches.contains(&watch));
+        jobs.filter_map(|job| self.wait(job, end)).fold(0.0, f64::max)
+    }
+
+    /// How many seconds a job waited for its first attempt; up to `end` if it still waits. A job
+    /// that was dropped or expired before its first attempt has no waiting time.
+    pub fn wait(&self, job: &JobRecord, end: u64) -> Option<f64> {
+        let now = self.start + std::time::Duration::from_millis(end);
+        let until = job.started.or(job.ended.is_none().then_some(now))?;
+        Some(until.since(job.due).as_secs_f64())
     }
 
     fn weigh(&mut self, number: usize, now: Timestamp, more: bool) {

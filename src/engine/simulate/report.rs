@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{
     policies::Calls,
     record::{By, Group, JobRecord, Recording},
-    scenario::{Expect, Scenario},
+    scenario::{Expect, LongestWait, Scenario},
 };
 use tidegate_core::job::Outcome;
 
@@ -208,7 +208,7 @@ impl Recording {
             expectations: Vec::new(),
             chart,
         };
-        report.expectations = self.expectations(&scenario.expect, &report);
+        report.expectations = self.expectations(&scenario.expect, &report, end);
         report
     }
 
@@ -219,7 +219,6 @@ impl Recording {
         limit: Option<u64>,
         end: u64,
     ) -> Row {
-        let now = self.start + std::time::Duration::from_millis(end);
         let mut counts = BTreeMap::<Outcome, u64>::new();
         let (mut waiting, mut running, mut waits) = (0, 0, Vec::new());
         for job in jobs {
@@ -228,10 +227,7 @@ impl Recording {
                 None if job.running => running += 1,
                 None => waiting += 1,
             }
-            // A job that was dropped or expired before its first attempt has no waiting time.
-            if let Some(until) = job.started.or(job.ended.is_none().then_some(now)) {
-                waits.push(until.since(job.due).as_secs_f64());
-            }
+            waits.extend(self.wait(job, end));
         }
         let ended = |outcome| counts.get(&outcome).copied().unwrap_or_default();
         let mean_running = group.running.mean(end);
@@ -257,7 +253,12 @@ impl Recording {
     }
 
     /// The expectations of `expect`, compared with `report`.
-    fn expectations(&self, expect: &Expect, report: &SimulationReport) -> Vec<Expectation> {
+    fn expectations(
+        &self,
+        expect: &Expect,
+        report: &SimulationReport,
+        end: u64,
+    ) -> Vec<Expectation> {
         let mut found = Vec::new();
         for ((key, most), watch) in expect.max_running.iter().zip(&self.watches) {
             let (got, name) = (watch.running.most(), if key.is_empty() { "all" } else { key });
@@ -291,11 +292,12 @@ impl Recording {
                 met: left == 0 && seconds <= by.as_f64(),
             });
         }
-        if let Some(most) = expect.longest_wait_seconds {
-            let got = report.all.wait_seconds.longest;
+        let waits = expect.longest_wait_seconds.iter().flat_map(LongestWait::named);
+        for (watch, (key, most)) in (expect.max_running.len() as u32..).zip(waits) {
+            let got = self.longest_wait(watch, end);
             let wanted = format!("at most {} s", most.as_f64());
             found.push(Expectation {
-                name: "longest wait".into(),
+                name: format!("longest wait {key}").trim_end().to_owned(),
                 wanted,
                 got: format!("{got} s"),
                 met: got <= most.as_f64(),

@@ -120,12 +120,8 @@ impl Recording {
 
     /// The start delays of some jobs.
     fn delays(&self, end: u64, of: impl Fn(&JobRecord) -> bool) -> Percentiles {
-        let now = self.start + std::time::Duration::from_millis(end);
         let jobs = self.jobs.iter().filter(|job| of(job));
-        // A job that was dropped or expired before its first attempt has no waiting time.
-        let until = |job: &JobRecord| job.started.or(job.ended.is_none().then_some(now));
-        let delay = |job| Some(until(job)?.since(job.due).as_secs_f64());
-        Percentiles::of(jobs.filter_map(delay).collect())
+        Percentiles::of(jobs.filter_map(|job| self.wait(job, end)).collect())
     }
 
     /// How many jobs were due and had not started yet.

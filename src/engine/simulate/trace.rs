@@ -7,17 +7,19 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use serde::Deserialize;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
+use url::Url;
 
 use super::{
     record::{By, Recording},
     scenario::{BadScenario, Scenario, Service, Span, TracedAttempt, TracedJob},
 };
-use crate::jobs::replay::is_replay_id;
+use crate::jobs::replay::{is_replay_id, replay_id};
 use tidegate_core::{
     job::{
         Attributes, Job, JobId, Outcome, QueueName, State, TypeName,
         lifecycle::{AttemptRecord, EndedAs, Reason, word},
+        type_config::TypeConfig,
     },
     queue::matcher::{Condition, Matcher},
     time::{Seconds, Timestamp},
@@ -37,6 +39,9 @@ pub struct LiveJob {
     started_at: Option<Timestamp>,
     ended_at: Option<Timestamp>,
     expires_at: Option<Timestamp>,
+    deadline_at: Option<Timestamp>,
+    replay_of: Option<JobId>,
+    correlation_key: Option<String>,
     #[serde(default)]
     data: Json,
     attributes: Attributes,
@@ -106,6 +111,9 @@ impl LiveJob {
                 _ => None,
             },
             expires_at: spec.expires_at,
+            deadline_at: spec.deadline_at,
+            replay_of: spec.replay_of.clone(),
+            correlation_key: spec.correlation_key.clone(),
             data: Json::Null,
             attributes: spec.attributes.clone(),
             history: life.history.iter().map(entry).collect(),
@@ -170,22 +178,27 @@ impl Live {
         // Idle time before the first job would only lower the means.
         let start = self.jobs.iter().map(|job| job.created_at).min().unwrap_or(self.now);
         let after = |at: Timestamp| Seconds::from_millis(at.since(start).as_millis() as u64);
-        let mut jobs: Vec<TracedJob> =
-            self.jobs.iter().map(|job| traced(job, self.now, self.with_data, after)).collect();
-        jobs.sort_by(|a, b| (a.at_seconds, &a.id).cmp(&(b.at_seconds, &b.id)));
-        let mut types = BTreeMap::new();
+        let mut types: BTreeMap<TypeName, TypeConfig> = BTreeMap::new();
         for mut shown in self.types {
             let name = shown["name"].as_str().and_then(|name| name.parse::<TypeName>().ok());
             let Some(name) = name.filter(|_| shown["queue"] == self.queue.as_str()) else {
                 continue;
             };
-            // Targets and headers have no effect in a simulation.
-            without(
-                &mut shown,
-                &["name", "version", "secrets", "target", "callback_url", "headers"],
-            );
+            // Callbacks and headers have no effect in a simulation.
+            without(&mut shown, &["name", "version", "secrets", "callback_url", "headers"]);
+            keep_hosts(&mut shown);
             types.insert(name.clone(), read(shown, || format!("types.{name}"))?);
         }
+        let traced = |job: &LiveJob| {
+            let mut traced = traced(job, self.now, self.with_data, after);
+            let of_type = types.get(&job.r#type).and_then(|config| config.deadline_seconds);
+            let of_type = of_type.map(|deadline| job.created_at + deadline.duration());
+            // Another deadline of its type applies to it too.
+            traced.deadline_seconds.take_if(|_| job.deadline_at == of_type);
+            traced
+        };
+        let mut jobs: Vec<TracedJob> = self.jobs.iter().map(traced).collect();
+        jobs.sort_by(|a, b| (a.at_seconds, &a.id).cmp(&(b.at_seconds, &b.id)));
         let mut queue = self.config;
         without(&mut queue, &["name", "version", "paused", "status"]);
         let lasted = after(self.now);
@@ -212,6 +225,21 @@ fn without(shown: &mut Json, fields: &[&str]) {
     }
 }
 
+/// Keeps the hosts of a type's targets. A path or a query may contain a secret, and headers may.
+fn keep_hosts(shown: &mut Json) {
+    let origin = |url: &Json| {
+        Some(Json::from(Url::parse(url.as_str()?).ok()?.origin().ascii_serialization()))
+    };
+    let Some(url) = shown.get("target").and_then(|target| origin(&target["url"])) else {
+        return without(shown, &["target", "retry_targets"]);
+    };
+    shown["target"] = json!({ "url": url });
+    let others = shown.get_mut("retry_targets").and_then(Json::as_object_mut);
+    for target in others.into_iter().flat_map(|others| others.values_mut()) {
+        *target = origin(target).unwrap_or_else(|| target.take());
+    }
+}
+
 fn read<T: serde::de::DeserializeOwned>(
     json: Json,
     field: impl FnOnce() -> String,
@@ -220,9 +248,11 @@ fn read<T: serde::de::DeserializeOwned>(
         .map_err(|error| BadScenario { field: field(), message: error.to_string() })
 }
 
-/// The id of a job in a simulation. An enqueue refuses an id of the form of a replay's.
-fn simulated_id(id: &JobId) -> JobId {
-    let renamed = is_replay_id(id).then(|| format!("replay.{id}").parse().ok()).flatten();
+/// The id of a job in a simulation. An enqueue refuses an id of the form of a replay's, unless the
+/// job replays the one that the id belongs to.
+fn simulated_id(id: &JobId, replay_of: Option<&JobId>) -> JobId {
+    let refused = is_replay_id(id) && replay_of.is_none_or(|of| replay_id(of) != *id);
+    let renamed = refused.then(|| format!("replay.{id}").parse().ok()).flatten();
     renamed.unwrap_or_else(|| id.clone())
 }
 
@@ -266,11 +296,14 @@ fn traced(
     let original = job.original.as_ref();
     let data = original.and_then(|original| original.data.as_ref()).unwrap_or(&job.data);
     TracedJob {
-        id: Some(simulated_id(&job.id)),
+        id: Some(simulated_id(&job.id, job.replay_of.as_ref())),
         job_type: job.r#type.clone(),
         at_seconds: after(job.created_at),
         due_seconds: Some(job.due_at).filter(|at| *at > job.created_at).map(&after),
         expires_seconds: job.expires_at.map(&after),
+        deadline_seconds: job.deadline_at.filter(|at| *at > job.created_at).map(&after),
+        replay_of: job.replay_of.clone(),
+        correlation_key: job.correlation_key.clone(),
         attributes: original.map_or(&job.attributes, |original| &original.attributes).clone(),
         weight: Some(original.and_then(|original| original.weight).unwrap_or(job.weight)),
         priority: Some(original.map_or(job.priority, |original| original.priority)),
@@ -297,6 +330,7 @@ fn service(jobs: &[TracedJob]) -> Vec<Service> {
             job_type: Some(Condition::Equals(tidegate_core::job::Value::Text(name.to_string()))),
             ..Matcher::default()
         },
+        host: None,
         seconds: Span::Fixed((sum / f64::from(count) * 1000.0).round() / 1000.0),
         failure: None,
     };
@@ -362,13 +396,8 @@ pub(super) fn real(scenario: &Scenario, by: &By) -> Option<(Recording, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-    use crate::{
-        jobs::replay::replay_id,
-        simulate::{GoesOn, Plugins, simulate},
-    };
+    use crate::simulate::{GoesOn, Plugins, simulate};
 
     fn job(id: &str, created: &str, history: &Json) -> LiveJob {
         serde_json::from_value(json!({
@@ -435,17 +464,80 @@ mod tests {
         assert_eq!(of(false), (Some(7), "west".to_owned(), Json::Null));
     }
 
+    /// The trace of these jobs, and of the type `t` with this configuration.
+    fn trace(jobs: Vec<LiveJob>, config: &Json) -> Scenario {
+        let mut shown = json!({"name": "t", "version": 1, "queue": "q"});
+        shown.as_object_mut().unwrap().extend(config.as_object().unwrap().clone());
+        let now = "2026-01-01T11:00:00Z".parse().unwrap();
+        let (queue, config, types) = ("q".parse().unwrap(), json!({}), vec![shown]);
+        Live { queue, config, types, jobs, now, with_data: false }.scenario().unwrap()
+    }
+
+    async fn finished(scenario: &Scenario) -> u64 {
+        let mut goes_on = |_| GoesOn::Continue(());
+        let simulated = simulate(scenario, &Plugins::default(), By::Type, &mut goes_on).await;
+        simulated.unwrap().summary.finished
+    }
+
     #[tokio::test]
     async fn a_trace_with_a_replay_can_be_simulated() {
         let replay = replay_id(&"a".parse().unwrap());
-        let now = "2026-01-01T11:00:00Z".parse().unwrap();
-        let jobs = ["a", replay.as_str()].map(|id| job(id, "2026-01-01T10:00:01Z", &json!([])));
-        let (queue, jobs) = ("q".parse().unwrap(), jobs.into());
-        let (config, types) = (json!({}), Vec::new());
-        let scenario = Live { queue, config, types, jobs, now, with_data: false }.scenario();
-        let mut goes_on = |_| GoesOn::Continue(());
-        let simulated =
-            simulate(&scenario.unwrap(), &Plugins::default(), By::Type, &mut goes_on).await;
-        assert_eq!(simulated.unwrap().summary.finished, 2);
+        let of = |id: &str, of: Option<&str>| LiveJob {
+            replay_of: of.map(|of| of.parse().unwrap()),
+            ..job(id, "2026-01-01T10:00:01Z", &json!([]))
+        };
+        for (replay_of, kept) in [(None, false), (Some("b"), false), (Some("a"), true)] {
+            let jobs = vec![of("a", None), of(replay.as_str(), replay_of)];
+            let scenario = trace(jobs, &json!({}));
+            let found = scenario.jobs.iter().find(|job| job.id.as_ref() == Some(&replay));
+            assert_eq!(found.is_some(), kept, "{replay_of:?}");
+            assert_eq!(finished(&scenario).await, 2);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_trace_has_the_hosts_of_targets_and_no_secrets() {
+        let config = json!({
+            "target": {
+                "url": "https://main.example:8443/{type}/secret?key=secret",
+                "headers": {"x-key": "secret"},
+                "signing_secret": "***",
+                "complete": "on_result",
+            },
+            "retry_targets": {"backup": "http://Backup.example/secret?***"},
+            "headers": {"x-key": "secret"},
+            "retry_after_restart": true,
+        });
+        let live = || vec![job("a", "2026-01-01T10:00:01Z", &json!([]))];
+        let scenario = trace(live(), &config);
+        let text = serde_json::to_string(&scenario).unwrap();
+        assert!(!text.contains("secret"), "{text}");
+        let config = &scenario.types[&"t".parse::<TypeName>().unwrap()];
+        assert_eq!(
+            serde_json::to_value(config).unwrap()["target"]["url"],
+            "https://main.example:8443"
+        );
+        assert_eq!(config.retry_targets["backup"], "http://backup.example");
+        assert_eq!(finished(&Scenario::read(&text).unwrap()).await, 1);
+
+        for other in [json!({"pull": true}), json!({"queue": {"url": "https://a.example"}})] {
+            let scenario = trace(live(), &json!({"target": other}));
+            assert_eq!(scenario.types[&"t".parse::<TypeName>().unwrap()].target, None);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_trace_has_the_own_deadline_and_keys_of_a_job() {
+        let of = |id: &str, deadline: &str| LiveJob {
+            deadline_at: Some(deadline.parse().unwrap()),
+            correlation_key: Some(format!("order-{id}")),
+            ..job(id, "2026-01-01T10:00:01Z", &json!([]))
+        };
+        let jobs = vec![of("a", "2026-01-01T10:01:01Z"), of("b", "2026-01-01T10:00:31Z")];
+        let scenario = trace(jobs, &json!({"deadline_seconds": 60}));
+        let deadlines: Vec<_> = scenario.jobs.iter().map(|job| job.deadline_seconds).collect();
+        assert_eq!(deadlines, [None, Some(Seconds::new(30))], "a has that of its type");
+        assert_eq!(scenario.jobs[1].correlation_key.as_deref(), Some("order-b"));
+        assert_eq!(finished(&scenario).await, 2);
     }
 }

@@ -8,7 +8,7 @@ use serde::{
 };
 
 use tidegate_core::{
-    job::{TypeName, Value, spec::ValueVisitor},
+    job::{JobId, TypeName, Value, spec::ValueVisitor},
     time::Seconds,
 };
 
@@ -59,6 +59,15 @@ pub struct Arrival {
     /// From their arrival to their due time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_seconds: Option<Seconds>,
+    /// From their arrival to the end of each, at the latest (default: the type's).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_seconds: Option<Seconds>,
+    /// The job that they run again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay_of: Option<JobId>,
+    /// Their correlation keys. `{n}` in it is the number of the job in the stream, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub correlation_key: Option<String>,
 }
 
 /// Groups of jobs at a fixed interval.

@@ -40,8 +40,8 @@ pub struct Scenario {
     pub name: QueueName,
     /// The configuration of the queue, as in `PUT /v1/queues/{q}`.
     pub queue: QueueConfig,
-    /// Job types, as in `PUT /v1/job-types/{t}`. Other types have the defaults. Targets and
-    /// callbacks have no effect, because simulated workers run the jobs.
+    /// Job types, as in `PUT /v1/job-types/{t}`. Other types have the defaults. Simulated
+    /// workers run the jobs: of targets, only the hosts have an effect, and callbacks have none.
     pub types: BTreeMap<TypeName, TypeConfig>,
     /// How many jobs workers run at the same time, whatever the limits allow (default 10000; 1 to
     /// 100000).
@@ -116,9 +116,10 @@ pub struct Expect {
     /// Every job must have ended by then, from the start of the scenario.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub done_by_seconds: Option<Seconds>,
-    /// The longest wait of a job, from its due time to its first attempt.
+    /// The longest wait of a job, from its due time to its first attempt: of all jobs, or of those
+    /// that a name in the form of `max_running` selects.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub longest_wait_seconds: Option<Seconds>,
+    pub longest_wait_seconds: Option<LongestWait>,
     /// The exact number of jobs that end `dropped`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dropped: Option<u64>,
@@ -127,7 +128,37 @@ pub struct Expect {
     pub failed: Option<u64>,
 }
 
+/// The longest waits that are expected.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected seconds, or an object of seconds such as {\"region=east\": 60}"
+)]
+pub enum LongestWait {
+    /// Of all jobs.
+    All(Seconds),
+    /// Of the jobs with `attribute=value`, of `type=name`, or of all jobs (empty text).
+    Of(BTreeMap<String, Seconds>),
+}
+
+impl LongestWait {
+    /// The longest wait by the name of its jobs, which is empty for all.
+    pub fn named(&self) -> Vec<(&str, Seconds)> {
+        match self {
+            Self::All(most) => vec![("", *most)],
+            Self::Of(named) => named.iter().map(|(key, most)| (key.as_str(), *most)).collect(),
+        }
+    }
+}
+
 impl Expect {
+    /// The names of the groups of jobs that it observes: of `max_running`, then of
+    /// `longest_wait_seconds`.
+    pub(super) fn groups(&self) -> impl Iterator<Item = &str> {
+        let waits = self.longest_wait_seconds.iter().flat_map(LongestWait::named);
+        self.max_running.keys().map(String::as_str).chain(waits.map(|(key, _)| key))
+    }
+
     /// Whether there are no expectations.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

@@ -16,6 +16,10 @@ pub struct Service {
     /// Which jobs (default: all): a matcher as in the constraints of a queue.
     #[serde(default, rename = "match")]
     pub matcher: Matcher,
+    /// Only attempts that go to this host: that of the type's target, or of the one that a retry
+    /// strategy chose (default: any).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// How long an attempt takes.
     pub seconds: Span,
     /// How often an attempt fails.

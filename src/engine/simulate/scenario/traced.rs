@@ -30,6 +30,15 @@ pub struct TracedJob {
     /// When it expires, from the start of the scenario.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_seconds: Option<Seconds>,
+    /// When it ends at the latest, from the start of the scenario (default: by its type).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_seconds: Option<Seconds>,
+    /// The job that it runs again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay_of: Option<JobId>,
+    /// Its correlation key. It is left out if a simulated job of its type that has not ended has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub correlation_key: Option<String>,
     /// Its attributes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: Attributes,

@@ -9,8 +9,11 @@ use crate::{
     simulate::{Plugins, policies::Measured, report::Over},
     testkit::FnPolicy,
 };
-use tidegate_core::port::policy::{
-    Action, Decision, Fault, FaultKind, Plugin, RetryAnswer, RetryPlan, ThrottleAnswer,
+use tidegate_core::{
+    job::{Job, JobId},
+    port::policy::{
+        Action, Decision, Fault, FaultKind, Plugin, RetryAnswer, RetryPlan, ThrottleAnswer,
+    },
 };
 
 #[tokio::test]
@@ -40,7 +43,7 @@ async fn a_throttler_that_exceeds_its_shares_is_detected() {
 #[tokio::test]
 async fn a_throttler_drops_and_reschedules() {
     let plugins = throttled(|call| {
-        let decide = |job: &tidegate_core::job::Job| match job.spec.priority {
+        let decide = |job: &Job| match job.spec.priority {
             1 => (Action::Drop, "not wanted".to_owned()),
             2 if call.now < job.spec.created_at + std::time::Duration::from_mins(1) => (
                 Action::Reschedule(call.now + std::time::Duration::from_mins(1)),
@@ -213,4 +216,126 @@ async fn a_failure_carries_message_details_and_wait() {
         assert_eq!((report.all.retries, report.all.succeeded), (1, 1), "{scenario}");
         assert!((report.seconds - 32.0).abs() < 0.01, "it waits for 30 s: {}", report.seconds);
     }
+}
+
+/// Its jobs go to `main.example`, or to `backup.example` if a strategy chooses that.
+fn two_targets() -> Value {
+    json!({
+        "target": {
+            "url": "https://main.example/hooks/{id}?key=secret",
+            "headers": {"x-key": "secret"},
+            "complete": "on_result",
+        },
+        "retry_targets": {"backup": "https://backup.example/hooks/{id}?key=secret"},
+    })
+}
+
+#[tokio::test]
+async fn a_retry_strategy_chooses_a_target_in_a_simulation() {
+    let policy = FnPolicy::default().retrying(|_, call| {
+        let chosen = call.job.spec.retry_target.as_deref();
+        let host = if chosen.is_some() { "backup.example" } else { "main.example" };
+        assert_eq!(call.host.as_deref(), Some(host));
+        let plan = RetryPlan::new(call.now);
+        Ok(RetryAnswer::Retry(RetryPlan { target: Some("backup".into()), ..plan }))
+    });
+    let plugins = Plugins {
+        policy: Arc::new(policy),
+        retry: Some((version(false), Arc::new(json!({})))),
+        ..Plugins::default()
+    };
+    // The first host always fails, and the second one half of the time.
+    let json = json!({
+        "types": {"t": two_targets()},
+        "arrivals": [{"type": "t", "count": 40}],
+        "service": [
+            {"host": "Main.example", "seconds": 1, "failure": {"rate": 1}},
+            {"host": "backup.example", "seconds": 1, "failure": {"rate": 0.5}},
+        ],
+    });
+    let report = with(&json, &plugins).await.report;
+    assert_eq!(report.calls["retry"].faults, [].into());
+    assert!((41..80).contains(&report.all.retries), "{}", report.all.retries);
+    assert!(report.all.succeeded > 20, "{}", report.all.succeeded);
+}
+
+#[tokio::test]
+async fn a_throttler_sees_what_a_job_was_enqueued_with() {
+    let traced = json!({
+        "id": "a", "type": "t", "at_seconds": 1, "deadline_seconds": 61,
+        "replay_of": "old", "correlation_key": "order-1",
+    });
+    let stream = json!({
+        "type": "t", "count": 2, "from_seconds": 1, "deadline_seconds": 60, "replay_of": "old",
+        "correlation_key": "order-{n}",
+    });
+    for (scenario, keys) in [
+        (json!({"jobs": [traced]}), &["order-1"][..]),
+        (json!({"arrivals": [stream]}), &["order-1", "order-2"]),
+    ] {
+        let seen = Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let kept = Arc::clone(&seen);
+        let plugins = throttled(move |call| {
+            let decide = |job: &Job| {
+                let spec = &job.spec;
+                assert_eq!(call.hosts.of(&spec.job_type, None), Some("main.example"));
+                assert_eq!(spec.replay_of.as_ref().map(JobId::as_str), Some("old"));
+                let from_creation = spec.deadline_at.map(|at| at.since(spec.created_at).as_secs());
+                assert_eq!(from_creation, Some(60));
+                kept.lock().extend(spec.correlation_key.clone());
+                (Action::Run, String::new())
+            };
+            call.candidates.iter().map(decide).collect()
+        });
+        let mut scenario = scenario;
+        scenario["types"] = json!({"t": two_targets()});
+        let report = with(&scenario, &plugins).await.report;
+        assert_eq!(report.all.succeeded, keys.len() as u64);
+        assert_eq!(*seen.lock(), keys);
+    }
+}
+
+/// In the trace, the first job had ended when the second one took its key.
+#[tokio::test]
+async fn a_key_that_a_simulated_job_still_holds_is_left_out() {
+    let job = |id: &str, at: u64| json!({"id": id, "type": "t", "at_seconds": at, "correlation_key": "k"});
+    let scenario = json!({
+        "queue": {"concurrency": 1},
+        "jobs": [job("a", 0), job("b", 5), job("c", 25)],
+        "service": [{"seconds": 10}],
+    });
+    let seen = Arc::new(parking_lot::Mutex::new(std::collections::BTreeMap::new()));
+    let kept = Arc::clone(&seen);
+    let plugins = throttled(move |call| {
+        let decide = |job: &Job| {
+            kept.lock().insert(job.id.to_string(), job.spec.correlation_key.clone());
+            (Action::Run, String::new())
+        };
+        call.candidates.iter().map(decide).collect()
+    });
+    let report = with(&scenario, &plugins).await.report;
+    assert_eq!(report.all.succeeded, 3);
+    let key = Some("k".to_owned());
+    let expected = [("a", key.clone()), ("b", None), ("c", key)];
+    assert_eq!(*seen.lock(), expected.map(|(id, key)| (id.to_owned(), key)).into());
+}
+
+#[tokio::test]
+async fn a_retry_that_a_strategy_wants_now_waits_for_50_ms() {
+    let policy = FnPolicy::default().retrying(|_, call| {
+        let plan = RetryPlan { attempts_left: Some(9), ..RetryPlan::new(call.now) };
+        Ok(RetryAnswer::Retry(plan))
+    });
+    let plugins = Plugins {
+        policy: Arc::new(policy),
+        retry: Some((version(false), Arc::new(json!({})))),
+        ..Plugins::default()
+    };
+    let json = json!({
+        "duration_seconds": 1,
+        "arrivals": [{"type": "t", "count": 1}],
+        "service": [{"seconds": 0, "failure": {"rate": 1}}],
+    });
+    let report = with(&json, &plugins).await.report;
+    assert_eq!((report.over, report.all.retries), (Over::Duration, 19));
 }

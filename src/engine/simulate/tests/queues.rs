@@ -54,6 +54,26 @@ async fn an_unmet_expectation_reports_the_actual_value() {
 }
 
 #[tokio::test]
+async fn the_longest_wait_may_be_that_of_one_group() {
+    let report = run(json!({
+        "queue": {"concurrency": 1},
+        "arrivals": [
+            {"type": "t", "count": 3, "attributes": {"region": "east"}},
+            {"type": "t", "count": 1, "attributes": {"region": "west"}, "from_seconds": 1},
+        ],
+        "service": [{"seconds": 10}],
+        "expect": {
+            "max_running": {"": 1},
+            "longest_wait_seconds": {"region=east": 20, "region=west": 28, "type=t": 29, "": 28.9},
+        },
+    }))
+    .await;
+    assert_eq!(unmet(&report), ["longest wait", "longest wait region=west"]);
+    let got: Vec<&str> = report.expectations.iter().map(|one| one.got.as_str()).collect();
+    assert_eq!(got, ["1", "29 s", "20 s", "29 s", "29 s"]);
+}
+
+#[tokio::test]
 async fn the_same_seed_gives_the_same_report_byte_for_byte() {
     let text = |report: &SimulationReport| serde_json::to_string(report).unwrap();
     let mut json = shared_queue();

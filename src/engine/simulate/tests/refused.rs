@@ -73,6 +73,27 @@ fn an_invalid_scenario_is_refused_with_the_field() {
             "service[0].failure.reason: must be",
         ),
         (json!({"expect": {"max_running": {"east": 1}}}), "expect.max_running.east: must be named"),
+        (
+            json!({"expect": {"longest_wait_seconds": {"east": 1}}}),
+            "expect.longest_wait_seconds.east: must be named",
+        ),
+        (json!({"expect": {"longest_wait_seconds": "1m"}}), "expected seconds, or an object"),
+        (
+            json!({"service": [{"seconds": 1, "host": ""}]}),
+            "service[0].host: must be 1 to 255 bytes",
+        ),
+        (
+            arrival(json!({"count": 2, "correlation_key": "k"})),
+            "arrivals[0].correlation_key: must have {n}",
+        ),
+        (
+            json!({"jobs": [{"type": "t", "at_seconds": 2, "deadline_seconds": 2}]}),
+            "jobs[0].deadline_seconds: must be after at_seconds",
+        ),
+        (
+            json!({"types": {"t": {"retry_targets": {"b": "https://b.example"}}}}),
+            "types.t.retry_targets: must be given only with",
+        ),
     ];
     for (json, message) in table {
         let json = if message == "arrivals: must be at most 1000000 jobs" {

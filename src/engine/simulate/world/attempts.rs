@@ -94,8 +94,13 @@ impl World<'_> {
             priority: spec.priority,
             attributes: &spec.attributes,
         };
-        let Some(rule) = self.scenario.service.iter().find(|rule| rule.matcher.matches(subject))
-        else {
+        let host = self.hosts.of(&spec.job_type, spec.retry_target.as_deref());
+        let goes_there = |rule: &&Service| {
+            let wanted = rule.host.as_deref();
+            wanted.is_none_or(|wanted| host.is_some_and(|host| host.eq_ignore_ascii_case(wanted)))
+        };
+        let matching = self.scenario.service.iter().filter(|rule| rule.matcher.matches(subject));
+        let Some(rule) = { matching }.find(goes_there) else {
             return (
                 arrivals::span(DEFAULT_ATTEMPT_SECONDS),
                 ReportOutcome::Succeeded { result: None },

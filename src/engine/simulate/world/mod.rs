@@ -11,7 +11,12 @@
 mod attempts;
 mod setup;
 
-use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc, time::Duration};
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 
@@ -27,11 +32,13 @@ use super::{
     scenario::{BadScenario, Scenario},
 };
 use crate::{
-    Demand, Dispatch, Engine, Error, TickCache, TickInput, memory::FakeClock, request::Report,
+    Demand, Dispatch, Engine, Error, TickCache, TickInput,
+    memory::FakeClock,
+    request::{NewJob, Report},
 };
 use tidegate_core::{
     job::{JobId, TypeName, Version},
-    port::Clock,
+    port::{Clock, policy::TargetHosts},
     time::Timestamp,
     validate::DECADE,
 };
@@ -88,7 +95,11 @@ struct World<'a> {
     types: Vec<TypeName>,
     arriving: Vec<ArrivingJob<'a>>,
     attempts_by_time: AttemptsByTime<'a>,
+    /// The hosts of the types' targets.
+    hosts: Arc<TargetHosts>,
     ids: Vec<JobId>,
+    /// The number of the job that took each correlation key last.
+    keys: HashMap<(TypeName, String), usize>,
     /// How many jobs have arrived.
     arrived: usize,
     under_way: BinaryHeap<Reverse<Attempt>>,
@@ -163,14 +174,32 @@ impl World<'_> {
             let from = self.arrived;
             let here =
                 self.arriving[from..].iter().take_while(|job| job.at <= now).take(MAX_ENQUEUE_JOBS);
-            let jobs: Vec<_> =
+            let mut jobs: Vec<_> =
                 here.zip(&self.ids[from..]).map(|(job, id)| job.request(id.clone())).collect();
+            self.leave_out_taken_keys(&mut jobs);
             self.arrived += jobs.len();
             for (answer, id) in self.engine.enqueue(jobs).await.into_iter().zip(&self.ids[from..]) {
                 answer.map_err(|error| Failed::Refused { what: format!("job {id}"), error })?;
             }
         }
         Ok(self.arrived > first)
+    }
+
+    /// Removes the correlation keys that live jobs have: an enqueue refuses a second one. In a
+    /// simulation a job may live longer than it did in the live queue.
+    fn leave_out_taken_keys(&mut self, jobs: &mut [NewJob]) {
+        let record = self.record.lock();
+        for (number, job) in (self.arrived..).zip(jobs) {
+            let Some(key) = job.correlation_key.take() else { continue };
+            // A job of the same enqueue has no record yet.
+            let is_live =
+                |holder: &usize| record.jobs.get(*holder).is_none_or(|job| job.ended.is_none());
+            let named = (job.job_type.clone(), key);
+            if !self.keys.get(&named).is_some_and(is_live) {
+                job.correlation_key = Some(named.1.clone());
+                self.keys.insert(named, number);
+            }
+        }
     }
 
     /// Collects the reports of attempts that end by `now`. Returns whether there were any.

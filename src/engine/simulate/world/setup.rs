@@ -1,7 +1,7 @@
 //! The start of a simulation: the engine with its ports, and the configuration of the queue.
 
 use std::{
-    collections::{BTreeSet, BinaryHeap},
+    collections::{BTreeSet, BinaryHeap, HashMap},
     sync::Arc,
 };
 
@@ -30,6 +30,7 @@ use tidegate_core::{
     },
     port::Clock,
     queue::Order,
+    target::{Push, TargetConfig},
     time::Timestamp,
     validate::DECADE,
 };
@@ -67,7 +68,9 @@ pub(in crate::simulate) async fn run(
         types: types(scenario, &arriving),
         arriving,
         attempts_by_time: AttemptsByTime::of(scenario),
+        hosts: Arc::default(),
         ids,
+        keys: HashMap::new(),
         arrived: 0,
         under_way: BinaryHeap::new(),
         started: 0,
@@ -80,6 +83,7 @@ pub(in crate::simulate) async fn run(
         ticks: 0,
     };
     world.configure().await?;
+    world.hosts = Arc::clone(&world.engine.catalog().await?.hosts);
     let over = world.run_to_end(progress).await?;
     let end = world.clock.now().since(scenario.start).as_millis() as u64;
     let World { record, seen, ticks, ids, .. } = world;
@@ -136,12 +140,11 @@ impl World<'_> {
     }
 }
 
-/// A recording without jobs that observes the sums of `max_running`.
+/// A recording without jobs that observes the groups of the expectations.
 fn recording(scenario: &Scenario, by: By) -> Recording {
-    let watches =
-        scenario.expect.max_running.keys().map(|key| {
-            key.split_once('=').map(|(name, value)| (By::named(name), value.to_owned()))
-        });
+    let group =
+        |key: &str| key.split_once('=').map(|(name, value)| (By::named(name), value.to_owned()));
+    let watches = scenario.expect.groups().map(group);
     Recording::new(scenario.start, by, watches)
 }
 
@@ -185,10 +188,17 @@ fn types(scenario: &Scenario, arriving: &[ArrivingJob<'_>]) -> Vec<TypeName> {
 }
 
 /// A type as it is simulated: in this queue, for workers that always report, and without callbacks.
+/// Those workers claim its jobs, whatever its target is.
 fn simulated(config: TypeConfig, queue: &QueueName) -> TypeConfig {
     TypeConfig {
         queue: queue.clone(),
-        target: None,
+        // Its host is what plugins see of it. No job is sent there.
+        target: match config.target {
+            Some(TargetConfig::Push(push)) => {
+                Some(TargetConfig::Push(Box::new(Push::to(push.url))))
+            }
+            _ => None,
+        },
         callback_url: None,
         keep_result: KeepResult::None,
         retention_seconds: DECADE,
