@@ -53,7 +53,7 @@ export class Call {
   }
 }
 
-/** Another attempt at `at`: within 366 days. A time in the past means now. */
+/** Another attempt at `at`: within 366 days, and at least 50 ms after the call. */
 export function retryAt(at: u64): Verdict {
   const verdict = new Verdict();
   verdict.retries = true;

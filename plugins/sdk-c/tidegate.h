@@ -656,7 +656,7 @@ typedef struct tg_call {
 
 /// The next attempt. What has no value keeps the job's.
 typedef struct tg_plan {
-    /// When it is due: within 366 days. A time in the past means now.
+    /// When it is due: within 366 days, and at least 50 ms after the call.
     uint64_t at;
     /// JSON text that replaces the job's data.
     tg_maybe_string data;

@@ -317,7 +317,7 @@ struct Throttler {
 
 /// The next attempt. What has no value keeps the job's.
 struct Plan {
-    /// When it is due: within 366 days. A time in the past means now.
+    /// When it is due: within 366 days, and at least 50 ms after the call.
     std::uint64_t at;
     /// JSON text that replaces the job's data.
     std::optional<std::string> data = std::nullopt;

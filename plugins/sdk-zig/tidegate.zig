@@ -543,7 +543,7 @@ pub const Call = struct {
 
 /// The next attempt. What is null keeps the job's.
 pub const Plan = struct {
-    /// When it is due: within 366 days. A time in the past means now.
+    /// When it is due: within 366 days, and at least 50 ms after the call.
     at: u64,
     /// JSON text that replaces the job's data.
     data: ?[]const u8 = null,

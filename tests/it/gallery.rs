@@ -17,6 +17,12 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
+/// Whether the model is the retry strategy of a type of the scenario. Otherwise it throttles the queue.
+fn retries(scenario: &Value, name: &str) -> bool {
+    let mut types = scenario["types"].as_object().into_iter().flat_map(|types| types.values());
+    types.any(|config| config["retry"]["plugin"] == *name)
+}
+
 /// The attribute, or `type`, whose values have a line each in the picture.
 fn shown_by(scenario: &Value) -> &str {
     let config = &scenario["queue"]["throttler"]["config"];
@@ -31,7 +37,8 @@ fn a_model_passes_its_cases_and_meets_its_scenario(
     let folder = file.parent().unwrap();
     let name = folder.file_name().unwrap().to_str().unwrap();
     let scenario: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
-    assert_eq!(scenario["queue"]["throttler"]["plugin"], *name);
+    let is_retry = retries(&scenario, name);
+    assert!(is_retry || scenario["queue"]["throttler"]["plugin"] == *name, "{name} is not used");
     let expected = scenario["expect"].as_object().is_some_and(|expect| !expect.is_empty());
     assert!(expected, "{name}: the scenario expects nothing");
 
@@ -50,8 +57,9 @@ fn a_model_passes_its_cases_and_meets_its_scenario(
 
     let drawn = dir.path().join("drawn.svg");
     let by = Path::new(shown_by(&scenario));
+    let option = if is_retry { "--retry-plugin" } else { "--plugin" };
     let [simulate, plugin, group, picture] =
-        ["simulate", "--plugin", "--by", "--picture"].map(Path::new);
+        ["simulate", option, "--by", "--picture"].map(Path::new);
     run(&[simulate, &file, plugin, &component, group, by, picture, &drawn]);
     let drawn = fs::read_to_string(drawn).unwrap();
     let committed = root().join("docs/gallery").join(format!("{name}.svg"));
@@ -110,5 +118,18 @@ fn the_tabs_of_the_page_show_the_files_of_new_projects() {
             page.contains(&format!("tidegate plugin new --lang {lang} my-throttler")),
             "{lang}"
         );
+    }
+}
+
+/// A model that shares targets by their hosts shows that default.
+#[test]
+fn a_scenario_shows_targets_by_their_hosts() {
+    for name in ["circuit-breaker", "retry-after", "retry-budget"] {
+        let file = root().join("plugins/gallery").join(name).join("scenario.json");
+        let scenario: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+        let throttler = &scenario["queue"]["throttler"];
+        assert_eq!(throttler["config"]["attribute"], Value::Null, "{name}");
+        let mut types = scenario["types"].as_object().unwrap().values();
+        assert!(types.all(|config| config["target"]["url"].is_string()), "{name}");
     }
 }

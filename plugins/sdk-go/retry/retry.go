@@ -70,7 +70,7 @@ type Verdict struct {
 
 // Plan has the next attempt, and what it changes.
 type Plan struct {
-	// At is when the next attempt is due: within 366 days. A time in the past means now.
+	// At is when the next attempt is due: within 366 days, and at least 50 ms after the call.
 	At time.Time
 	// Data is JSON text that replaces the job's data. Empty keeps the data.
 	Data string

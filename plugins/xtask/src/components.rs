@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use crate::{Outcome, sources};
 
 /// The shipped plugins and the models of the gallery, sorted by name.
-pub const SHIPPED: [&str; 15] = [
+pub const SHIPPED: [&str; 16] = [
     "adaptive",
     "business-hours",
     "by-error",
@@ -25,6 +25,7 @@ pub const SHIPPED: [&str; 15] = [
     "earliest-deadline",
     "exponential",
     "fair-share",
+    "fallback-target",
     "leaky-bucket",
     "rate-limit",
     "region-share",

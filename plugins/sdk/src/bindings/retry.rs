@@ -47,8 +47,8 @@ pub mod exports {
                 pub type Problem = super::super::super::super::__with_name0::Problem;
                 #[derive(Clone, PartialEq)]
                 pub struct Plan {
-                    /// When the next attempt is due: within 366 days. A time in the past means now. The job's
-                    /// windows apply to it. It is not before the `not-before` of the failure, even if the plan
+                    /// When the next attempt is due: within 366 days. The job's windows apply to it. It is neither
+                    /// before the `not-before` of the failure nor less than 50 ms after the call, even if the plan
                     /// names an earlier time.
                     pub at: Timestamp,
                     /// JSON text that replaces the job's data. None keeps the data. The server's bound on data

@@ -1448,7 +1448,9 @@ pub mod tidegate {
         /// - A group of a candidate of this call is always there, and counts at least the candidates.
         /// - A group whose partitions the tick has visited and read to the end is exact.
         /// - Any other group is as old as `counted-at`, or newer. The next count begins after one second or
-        ///   more in a server with SQLite, and after one minute or more on AWS, later for more jobs.
+        ///   more with SQLite, with a replicated log and with Postgres, and after one minute or more on AWS;
+        ///   later for more jobs. With Postgres and on AWS another server may have counted: its count is read
+        ///   at most every 10 seconds.
         /// - A group is missing if its first job became due after its partition was counted.
         /// - A count of thousands of partitions may take several sweeps. Until the first count has reached
         ///   the last partition, groups are missing, and `others` has `at-least`.
