@@ -62,6 +62,23 @@ async fn a_change_is_simulated_with_the_recorded_jobs() {
 }
 
 #[tokio::test]
+async fn a_type_with_targets_of_retries_is_simulated() {
+    let router = recorded().await;
+    let config = json!({
+        "target": {"url": "https://a.example/{id}?key=secret"},
+        "retry_targets": {"b": "https://b.example/{id}"},
+    });
+    let (status, put) = json(&router, "PUT", "/v1/job-types/invoice", config).await;
+    assert!(status < 300, "{put}");
+    let body = json!({"types": {"invoice": {"weight": 2}}});
+    let (status, simulated) = json(&router, "POST", ROUTE, body).await;
+    assert_eq!(status, 200, "{simulated}");
+    for run in ["current", "changed"] {
+        assert_eq!(simulated[run]["finished"], 12, "{simulated}");
+    }
+}
+
+#[tokio::test]
 async fn a_wrong_change_is_refused_with_its_field() {
     let router = recorded().await;
     json(&router, "PUT", "/v1/queues/mail", json!({})).await;
