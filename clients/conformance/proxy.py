@@ -137,6 +137,7 @@ class Proxy:
             document["reports"] = [{"id": report["id"], **refusal} for report in refused]
             content = json.dumps(document).encode()
         if action == "lose_answer":
+            time.sleep(rule.get("seconds", 0))
             request.close_connection = True
             return None
         if action == "slow_answer":

@@ -160,7 +160,7 @@ func (w *Worker) handle(jobTypes []string, options HandlerOptions, run handlerFu
 	}
 	loop := &loop{
 		worker: w, jobTypes: jobTypes, run: run, concurrency: concurrency, limit: concurrency,
-		auto: options.Auto, least: least,
+		auto: options.Auto, least: least, spans: map[string]time.Duration{},
 	}
 	if loop.auto {
 		loop.limit = 1
@@ -461,6 +461,11 @@ type loop struct {
 	auto        bool
 	least       int
 
+	// repeatedFor is how long the lease request that was answered had been repeated, and spans how long
+	// the leases of each type last. The goroutine of work alone has them.
+	repeatedFor time.Duration
+	spans       map[string]time.Duration
+
 	mu      sync.Mutex
 	changed *sync.Cond
 	// limit is how many of its jobs may run.
@@ -714,6 +719,10 @@ func (l *loop) send(ctx context.Context, body *api.LeaseRequest) (*api.Leases, e
 			Method: "POST", Path: "/v1/leases", Body: body, Wait: wait,
 		}))
 		if err == nil {
+			l.repeatedFor = 0
+			if failures > 1 {
+				l.repeatedFor = time.Since(since)
+			}
 			return &answer, nil
 		}
 		status := statusOf(err)
@@ -762,15 +771,31 @@ func statusOf(err error) int {
 	return 0
 }
 
-func (l *loop) begin(ctx context.Context, lease *api.Lease) {
-	span := time.Duration(0)
+// leaseTime returns how long a lease lasts without a heartbeat.
+func (l *loop) leaseTime(lease *api.Lease) time.Duration {
+	span := time.Millisecond
 	if started := lease.Job.StartedAt; started != nil {
 		// Both are of the server's clock, so a wrong clock here does no harm.
 		from, _ := time.Parse(time.RFC3339, *started)
 		to, _ := time.Parse(time.RFC3339, lease.ExpiresAt)
-		span = to.Sub(from)
+		span = max(span, to.Sub(from))
 	}
-	span = max(span, time.Millisecond)
+	if own := l.worker.options.Lease; own > 0 {
+		return min(span, own)
+	}
+	if l.repeatedFor == 0 {
+		l.spans[lease.Job.Type] = span
+		return span
+	}
+	if known, isKnown := l.spans[lease.Job.Type]; isKnown {
+		return min(span, known)
+	}
+	// A repeat renewed the lease, which may have begun with the first request.
+	return max(span-l.repeatedFor, span/4)
+}
+
+func (l *loop) begin(ctx context.Context, lease *api.Lease) {
+	span := l.leaseTime(lease)
 	ctx, cancel := context.WithCancelCause(ctx)
 	leased := &leasedAttempt{
 		loop: l, job: NewAttempt(&lease.Job, lease.Attempt), token: lease.Token,

@@ -1,7 +1,7 @@
 //! The lease requests and the slots of one handler, and its running attempts.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap},
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -73,7 +73,7 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    /// The attempt, and how long the lease lasts.
+    /// The attempt, and the span from its start to the end of the lease.
     pub fn attempt(&self) -> Result<(Attempt, Duration), Error> {
         #[derive(Deserialize)]
         struct Started {
@@ -156,6 +156,8 @@ struct State {
     /// Reports for the next lease request.
     pending: Vec<Arc<Leased>>,
     pause_until: Instant,
+    /// How long the leases of each type last.
+    spans: HashMap<String, Duration>,
 }
 
 impl State {
@@ -167,6 +169,8 @@ impl State {
 /// A lease request, and what it carries.
 struct Call {
     max: usize,
+    /// How long it was repeated until it was answered.
+    repeated_for: Duration,
     request_id: String,
     reports: Vec<Arc<Leased>>,
 }
@@ -180,6 +184,7 @@ impl LeaseLoop {
             attempts: Vec::new(),
             pending: Vec::new(),
             pause_until: Instant::now(),
+            spans: HashMap::new(),
         };
         Self { shared, handler, state: Mutex::new(state), changed: Notify::new() }
     }
@@ -242,7 +247,8 @@ impl LeaseLoop {
             }
             let is_idle = answer.leases.is_empty();
             // One that cannot be read does not hold up the others.
-            let begun: Vec<_> = answer.leases.iter().map(|lease| self.begin(lease)).collect();
+            let begun = answer.leases.iter().map(|lease| self.begin(lease, call.repeated_for));
+            let begun: Vec<_> = begun.collect();
             begun.into_iter().collect::<Result<(), _>>()?;
             let mut pause = Duration::ZERO;
             if is_idle && began.elapsed() < MIN_POLL {
@@ -297,7 +303,8 @@ impl LeaseLoop {
             }
         }
         state.is_polling = true;
-        Call { max: state.free(), request_id: random_key(), reports }
+        let repeated_for = Duration::ZERO;
+        Call { max: state.free(), repeated_for, request_id: random_key(), reports }
     }
 
     fn body(&self, call: &Call) -> Result<Bytes, Error> {
@@ -342,7 +349,12 @@ impl LeaseLoop {
             let request = Request::post("/v1/leases").bytes(self.body(call)?).wait(wait);
             let answer = shared.client.transport.send(&request).await;
             let err = match answer.and_then(|answer| answer.read()) {
-                Ok(answer) => return Ok(Some(answer)),
+                Ok(answer) => {
+                    if failures > 0 {
+                        call.repeated_for = since.elapsed();
+                    }
+                    return Ok(Some(answer));
+                }
                 Err(err) => err,
             };
             let status = err.status().unwrap_or_default();
@@ -371,8 +383,24 @@ impl LeaseLoop {
         }
     }
 
-    fn begin(self: &Arc<Self>, lease: &Lease) -> Result<(), Error> {
+    /// How long a lease lasts without a heartbeat. `span` is from its attempt's start to its end.
+    fn lease_time(&self, job: &Attempt, span: Duration, repeated_for: Duration) -> Duration {
+        if let Some(lease) = self.shared.options.lease {
+            return span.min(lease);
+        }
+        let mut state = self.state();
+        if repeated_for.is_zero() {
+            state.spans.insert(job.job_type().to_owned(), span);
+            return span;
+        }
+        // A repeat renewed the lease, which may have begun with the first request.
+        let least = span.saturating_sub(repeated_for).max(span / 4);
+        span.min(state.spans.get(job.job_type()).copied().unwrap_or(least))
+    }
+
+    fn begin(self: &Arc<Self>, lease: &Lease, repeated_for: Duration) -> Result<(), Error> {
         let (job, span) = lease.attempt()?;
+        let span = self.lease_time(&job, span, repeated_for);
         let leased = Arc::new(Leased {
             owner: Arc::clone(self),
             target: path(&["jobs", job.job_type(), job.id()]),

@@ -107,7 +107,6 @@ class Attempt {
   readonly job: JobContext;
   readonly token: string;
   readonly target: string;
-  readonly leaseSeconds: number;
   lostAt: number;
   lastBeat = clock();
   nextBeat: number;
@@ -127,14 +126,13 @@ class Attempt {
   constructor(
     lease: ApiLease,
     readonly loop: Loop,
+    /** How long the lease lasts without a heartbeat. */
+    readonly leaseSeconds: number,
   ) {
     const { job } = lease;
     this.job = new JobContext(job as unknown as RawJob, lease.attempt);
     this.token = lease.token;
     this.target = path("jobs", job.type, job.id);
-    // Both are of the server's clock, so a wrong clock here does no harm.
-    const span = Date.parse(lease.expires_at) - Date.parse(job.started_at ?? lease.expires_at);
-    this.leaseSeconds = Math.max(0.001, span / 1000);
     this.lostAt = clock() + this.leaseSeconds;
     this.nextBeat = clock() + this.leaseSeconds / 3;
   }
@@ -414,6 +412,10 @@ class Loop {
   /** Those of the request that is open. */
   #sent: Attempt[] = [];
   #pauseUntil = 0;
+  /** How long the lease request that was answered had been repeated. */
+  #repeatedFor = 0;
+  /** How long the leases of each type last. */
+  readonly #spans = new Map<string, number>();
   #wake: () => void = () => {};
 
   constructor(
@@ -504,7 +506,9 @@ class Loop {
         if (attempt) this.worker.answered(attempt, status, refused);
       }
       this.#sent = [];
-      for (const lease of answer.leases) this.#begin(new Attempt(lease, this));
+      for (const lease of answer.leases) {
+        this.#begin(new Attempt(lease, this, this.#leaseSeconds(lease)));
+      }
       this.#pauseUntil = 0;
       if (answer.leases.length === 0 && clock() - began < MIN_POLL_SECONDS) {
         this.#pauseUntil = clock() + MIN_POLL_SECONDS;
@@ -518,6 +522,22 @@ class Loop {
       }
     }
     await this.finished();
+  }
+
+  /** How long a lease lasts without a heartbeat. */
+  #leaseSeconds({ job, expires_at }: ApiLease): number {
+    // Both are of the server's clock, so a wrong clock here does no harm.
+    const milliseconds = Date.parse(expires_at) - Date.parse(job.started_at ?? expires_at);
+    const span = Math.max(0.001, milliseconds / 1000);
+    const { leaseSeconds } = this.worker.options;
+    if (leaseSeconds !== undefined) return Math.min(span, leaseSeconds);
+    if (this.#repeatedFor === 0) {
+      this.#spans.set(job.type, span);
+      return span;
+    }
+    // A repeat renewed the lease, which may have begun with the first request.
+    const least = Math.max(span - this.#repeatedFor, span / 4);
+    return Math.min(span, this.#spans.get(job.type) ?? least);
   }
 
   /** Resolves when every attempt is reported. */
@@ -588,7 +608,9 @@ class Loop {
       }
       try {
         const wait = body.max ? (body.wait_seconds ?? 0) : 0;
-        return json(await client.http.send("POST", "/v1/leases", { body, wait })) as ApiLeases;
+        const answer = json(await client.http.send("POST", "/v1/leases", { body, wait }));
+        this.#repeatedFor = failures > 1 ? clock() - since : 0;
+        return answer as ApiLeases;
       } catch (error) {
         const status = error instanceof ProblemError ? error.status : 0;
         if (this.#sent.length > 0 && (status === 400 || status === 413)) {

@@ -76,15 +76,13 @@ REPEATED_REPORTS = frozenset((408, 429, 500, 502, 503, 504))
 class _Attempt:
     """One leased attempt: what runs, and what is reported of it."""
 
-    def __init__(self, lease: Mapping[str, Any], loop: _Loop | None) -> None:
+    def __init__(self, lease: Mapping[str, Any], loop: _Loop | None, lease_seconds: float) -> None:
         raw = lease["job"]
         self.loop = loop
         self.job: JobContext[Any] = JobContext(raw, lease["attempt"], raw.get("data"))
         self.token: str = lease["token"]
         self.path = path("jobs", raw["type"], raw["id"])
-        expires, started = parse_instant(lease["expires_at"]), parse_instant(raw["started_at"])
-        # Both are of the server's clock, so a wrong clock here does no harm.
-        self.lease_seconds = max(0.001, (expires - started).total_seconds())
+        self.lease_seconds = lease_seconds
         self.lost_at = time.monotonic() + self.lease_seconds
         self.next_beat = time.monotonic() + self.lease_seconds / 3
         self.last_beat = time.monotonic()
@@ -398,6 +396,10 @@ class _Loop:
         self._sent: list[_Attempt] = []
         """Those of the request that is open."""
         self._pause_until = 0.0
+        self._repeated_for = 0.0
+        """How long the lease request that was answered had been repeated."""
+        self._spans: dict[str, float] = {}
+        """How long the leases of each type last."""
         self._work: queue.SimpleQueue[_Attempt | None] = queue.SimpleQueue()
         self._slots: list[threading.Thread] = []
         self._thread: threading.Thread | None = None
@@ -505,7 +507,7 @@ class _Loop:
                 self.worker._answered(attempt, reported["status"], problem)
             self._sent = []
             for lease in answer["leases"]:
-                self._begin(_Attempt(lease, self))
+                self._begin(_Attempt(lease, self, self._lease_seconds_of(lease)))
             self._pause_until = 0.0
             if not answer["leases"] and time.monotonic() - began < MIN_POLL_SECONDS:
                 self._pause_until = time.monotonic() + MIN_POLL_SECONDS
@@ -514,6 +516,21 @@ class _Loop:
             if answer.get("stop"):
                 logger.info("the server stops this worker")
                 self.worker.stop()
+
+    def _lease_seconds_of(self, lease: Mapping[str, Any]) -> float:
+        """Return how long a lease lasts without a heartbeat."""
+        job = lease["job"]
+        expires, started = parse_instant(lease["expires_at"]), parse_instant(job["started_at"])
+        # Both are of the server's clock, so a wrong clock here does no harm.
+        span = max(0.001, (expires - started).total_seconds())
+        if self.worker._lease_seconds is not None:
+            return min(span, self.worker._lease_seconds)
+        if self._repeated_for == 0:
+            self._spans[job["type"]] = span
+            return span
+        # A repeat renewed the lease, which may have begun with the first request.
+        least = max(span - self._repeated_for, span / 4)
+        return min(span, self._spans.get(job["type"], least))
 
     def _next_request(self) -> dict[str, Any] | None:
         """Wait for a free slot, and return the next request; None if the worker stops."""
@@ -545,6 +562,7 @@ class _Loop:
                     "POST", "/v1/leases", body=content, wait=wait
                 )
                 found: dict[str, Any] = answer.json()
+                self._repeated_for = time.monotonic() - since if failures else 0.0
                 return found
             except (Unreachable, ProblemError) as error:
                 status = error.status if isinstance(error, ProblemError) else 0
