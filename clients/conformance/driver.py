@@ -345,7 +345,7 @@ class Scenario:
             method, target = step["until"].split(" ", 1)
             until = time.monotonic() + step.get("seconds", WAIT_SECONDS)
             while True:
-                _, answer = self.server.call(method, target)
+                _, answer = self.server.call(method, target, step.get("body"))
                 try:
                     return self.matches(answer, step)
                 except Failed:
