@@ -112,6 +112,9 @@ func (c Callback) Heartbeat(ctx context.Context, progress float64, note string) 
 }
 
 func (c Callback) beat(ctx context.Context, shown api.Heartbeat) (bool, error) {
+	// One that hangs leaves time for another.
+	ctx, cancel := context.WithTimeout(ctx, beatTime)
+	defer cancel()
 	shown.Attempt = c.Attempt
 	beat, err := decode[api.Beat](c.send(ctx, "/heartbeat", shown, false))
 	return beat.Cancel, err
@@ -292,7 +295,11 @@ func runInBackground(ctx context.Context, run handlerFunc, job *PushJob) {
 	}()
 	report, err := perform(ctx, run, job.Attempt)
 	close(ended)
-	<-beating
+	// A heartbeat that came after the report would be refused, and its lines lost.
+	select {
+	case <-beating:
+	case <-time.After(maxBeatWait):
+	}
 	if err != nil {
 		return
 	}

@@ -37,7 +37,7 @@ pub(crate) const MAX_REPORT_BYTES: usize = 1 << 20;
 /// What a handler shows is sent at most this often.
 pub(crate) const FLUSH_TIME: Duration = Duration::from_secs(1);
 /// How long a report waits for the heartbeat that is under way, which may carry log lines.
-const MAX_BEAT_WAIT: Duration = Duration::from_secs(5);
+pub(crate) const MAX_BEAT_WAIT: Duration = Duration::from_secs(5);
 /// A heartbeat waits for its answer at least this long, unless the lease is over before.
 const MIN_BEAT_TIME: Duration = Duration::from_secs(1);
 /// The pause after a heartbeat without an answer.

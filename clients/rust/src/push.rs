@@ -14,8 +14,9 @@ use serde_json::{Value, json, value::RawValue};
 use tidegate_api::{BeatView, Status, signature};
 use tokio::{
     sync::{Notify, watch},
-    time::{Instant, sleep_until},
+    time::{Instant, sleep_until, timeout},
 };
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     attempt::{AbortReason, Attempt, Changes, Fields},
@@ -23,7 +24,7 @@ use crate::{
     error::{BoxError, Error, ErrorKind},
     handler::{Ended, JobTypes, Report, Run, perform, run},
     job::{instant, seconds},
-    lease::{FLUSH_TIME, heartbeat},
+    lease::{FLUSH_TIME, MAX_BEAT_WAIT, heartbeat},
     transport::{Request, Transport},
 };
 
@@ -123,6 +124,8 @@ impl Callback {
 
     async fn beat(&self, job: &Attempt, shown: &Changes) -> Result<bool, Error> {
         let request = Request::post("/heartbeat").json(&heartbeat(job, shown, None));
+        // One that hangs leaves time for another.
+        let request = request.timeout(BEAT_TIME);
         let answer = self.transport()?.send(&request.bearer(&self.token)).await?;
         answer.read().map(|beat: BeatView| beat.cancel)
     }
@@ -380,13 +383,23 @@ fn job_of(body: &[u8], headers: HeaderMap) -> Result<PushJob, serde_json::Error>
 }
 
 async fn run_in_background(run: &Run<PushJob>, job: &PushJob) {
-    let ended = Notify::new();
+    let (ended, over) = (Notify::new(), CancellationToken::new());
     let performed = async {
         let performed = perform(run, job, job.clone()).await;
         ended.notify_one();
+        over.cancel();
         performed
     };
-    let (performed, ()) = tokio::join!(performed, keep_beating(job, &ended));
+    let beating = async {
+        let mut beating = std::pin::pin!(keep_beating(job, &ended));
+        tokio::select! {
+            () = &mut beating => return,
+            () = over.cancelled() => {}
+        }
+        // A heartbeat that came after the report would be refused, and its lines lost.
+        let _ = timeout(MAX_BEAT_WAIT, beating).await;
+    };
+    let (performed, ()) = tokio::join!(performed, beating);
     let Ended::Reported(report) = performed else { return };
     // A report that is refused, or not answered for a minute, is dropped: the attempt is over.
     if let Err(err) = job.callback.report(report.complete(job)).await {

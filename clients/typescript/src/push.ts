@@ -18,6 +18,8 @@ const MAX_SIGNATURES = 16;
 // How often a background handler learns whether its job was cancelled.
 const BEAT_SECONDS = 10;
 const FLUSH_SECONDS = 1;
+// How long a report waits for the heartbeat that is under way.
+const MAX_BEAT_WAIT_SECONDS = 5;
 const NOT_RETRYABLE = 489;
 
 /** The request is not a push of the server: its signature, its time or its body is wrong. */
@@ -153,7 +155,9 @@ export class Callback {
   async heartbeat(shown: Shown = {}): Promise<boolean> {
     const { http, target, headers } = this.#route();
     const body = { ...shown, attempt: this.attempt };
-    const answer = await http.send("POST", `${target}/heartbeat`, { body, headers });
+    // One that hangs leaves time for another.
+    const options = { body, headers, timeout: BEAT_SECONDS };
+    const answer = await http.send("POST", `${target}/heartbeat`, options);
     return (json(answer) as Schemas["Beat"]).cancel;
   }
 
@@ -322,7 +326,10 @@ async function runInBackground(handler: Handler<PushJob>, job: PushJob): Promise
   const beats = keepBeating(job, ended.signal);
   const outcome = await handler.run(job);
   ended.abort();
-  await beats;
+  // A heartbeat that came after the report would be refused, and its lines lost.
+  const wait = new AbortController();
+  await Promise.race([beats, pause(MAX_BEAT_WAIT_SECONDS, wait.signal)]);
+  wait.abort();
   if (outcome === undefined || outcome === LATER) return;
   const rest = job.takeChanges();
   if (rest.log) outcome.log = rest.log;

@@ -44,6 +44,8 @@ MAX_BODY_BYTES = 8 << 20
 # How often a background handler learns whether its job was cancelled.
 BEAT_SECONDS = 10.0
 FLUSH_SECONDS = 1.0
+# How long a report waits for the heartbeat that is under way.
+MAX_BEAT_WAIT = 5.0
 NOT_RETRYABLE = 489
 
 
@@ -167,9 +169,10 @@ class Callback(NamedTuple):
     def _beat(self, fields: Mapping[str, Any]) -> bool:
         transport, target = self._transport()
         try:
+            # One that hangs leaves time for another.
             answer = transport.send(
                 "POST", f"{target}/heartbeat", body=dumps({**fields, "attempt": self.attempt}),
-                headers={"authorization": f"Bearer {self.token}"},
+                headers={"authorization": f"Bearer {self.token}"}, timeout=BEAT_SECONDS,
             )  # fmt: skip
             return bool(answer.json()["cancel"])
         finally:
@@ -308,7 +311,8 @@ class Push:
         try:
             report = handler.report(job, [])
             ended.set()
-            beats.join()
+            # A heartbeat that came after the report would be refused, and its lines lost.
+            beats.join(MAX_BEAT_WAIT)
             if report is not None:
                 rest = job._take_changes()
                 if rest.get("log"):
