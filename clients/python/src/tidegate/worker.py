@@ -813,8 +813,10 @@ class _Heartbeats:
             self._changed.notify_all()
             self._ending.notify_all()
             threads = list(self._threads)
+        # Nothing runs any more. One whose request hangs ends by itself.
+        until = time.monotonic() + MAX_BEAT_WAIT
         for thread in threads:
-            thread.join()
+            thread.join(max(0.0, until - time.monotonic()))
 
     def wake(self) -> None:
         with self._changed:
