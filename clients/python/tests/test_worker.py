@@ -1,6 +1,7 @@
 """The worker, the test kit and the push handlers against a real server."""
 
 import asyncio
+import gc
 import json
 import threading
 from dataclasses import dataclass
@@ -442,6 +443,18 @@ def test_a_push_in_a_framework_reports_later(shared_server, framework):
             lines = wait_until(lambda job=job: client.log(job.type, job.id))
             assert [line["text"] for line in lines] == ["began"]
     assert push.join(5)
+
+
+def test_attempts_are_let_go_before_their_leases_are_over(shared_server):
+    worker = worker_of(shared_server)
+    worker("echo", concurrency=5)(lambda data: data)
+    shared_server.apply(worker)
+    with worker:
+        items = shared_server.client.enqueue_many([NewJob("echo", n) for n in range(100)])
+        assert [item.job.result(20) for item in items] == list(range(100))
+        gc.collect()
+        # Each slot has its latest one at most, and some reports may be under way.
+        assert sum(type(found).__name__ == "_Attempt" for found in gc.get_objects()) < 20
 
 
 def test_a_handler_runs_in_place():

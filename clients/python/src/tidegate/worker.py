@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import heapq
 import logging
+import math
 import os
 import queue
 import random
@@ -79,6 +80,8 @@ class _Attempt:
     def __init__(self, lease: Mapping[str, Any], loop: _Loop | None, lease_seconds: float) -> None:
         raw = lease["job"]
         self.loop = loop
+        self.number = 0
+        """Its number among the attempts of the worker."""
         self.job: JobContext[Any] = JobContext(raw, lease["attempt"], raw.get("data"))
         self.token: str = lease["token"]
         self.path = path("jobs", raw["type"], raw["id"])
@@ -373,6 +376,7 @@ class Worker:
 
     def _settled(self, attempt: _Attempt) -> None:
         attempt.is_reported = True
+        self._beats.remove(attempt)
         if attempt.loop is not None:
             attempt.loop.settled(attempt)
 
@@ -652,6 +656,7 @@ class _Loop:
     def _finished(self, attempt: _Attempt, report: Report | None) -> None:
         if report is None:
             attempt.is_finished = attempt.is_reported = True
+            self.worker._beats.remove(attempt)
         else:
             # A heartbeat that came after the report would be refused, and its lines lost.
             is_free = attempt.beating.acquire(timeout=MAX_BEAT_WAIT)
@@ -784,9 +789,12 @@ class _Heartbeats:
         lock = threading.Lock()
         self._changed = threading.Condition(lock)
         self._ending = threading.Condition(lock)
-        self._due: list[tuple[float, int, _Attempt]] = []
-        self._ends: list[tuple[float, int, _Attempt]] = []
-        """When the leases are over; a heartbeat since then has moved the end on."""
+        self._attempts: dict[int, _Attempt] = {}
+        """Those that are not settled, by their numbers."""
+        self._due: list[tuple[float, int]] = []
+        """When heartbeats of numbers are due; those of settled attempts are left over."""
+        self._next_end = math.inf
+        """When the thread that watches looks at the leases again."""
         self._number = 0
         self._idle = 0
         self._stopped = False
@@ -823,17 +831,22 @@ class _Heartbeats:
             self._changed.notify_all()
 
     def add(self, attempt: _Attempt) -> None:
-        attempt.job._on_change = lambda: self._hasten(attempt)
-        self._push(attempt)
         with self._changed:
             self._number += 1
-            heapq.heappush(self._ends, (attempt.lost_at, self._number, attempt))
-            self._ending.notify()
+            attempt.number = self._number
+            self._attempts[attempt.number] = attempt
+            if attempt.lost_at < self._next_end:
+                self._ending.notify()
+        attempt.job._on_change = lambda: self._hasten(attempt)
+        self._push(attempt)
+
+    def remove(self, attempt: _Attempt) -> None:
+        with self._changed:
+            self._attempts.pop(attempt.number, None)
 
     def _push(self, attempt: _Attempt) -> None:
         with self._changed:
-            self._number += 1
-            heapq.heappush(self._due, (attempt.next_beat, self._number, attempt))
+            heapq.heappush(self._due, (attempt.next_beat, attempt.number))
             self._changed.notify()
 
     def _hasten(self, attempt: _Attempt) -> None:
@@ -842,30 +855,28 @@ class _Heartbeats:
         with self._changed:
             if due < attempt.next_beat:
                 attempt.next_beat = due
-                self._number += 1
-                heapq.heappush(self._due, (due, self._number, attempt))
+                heapq.heappush(self._due, (due, attempt.number))
                 self._changed.notify()
 
     def _watch(self) -> None:
         """Abort the attempts whose lease is over."""
         while True:
-            lost: list[_Attempt] = []
             with self._changed:
                 now = time.monotonic()
-                while self._ends and self._ends[0][0] <= now:
-                    _, _, attempt = heapq.heappop(self._ends)
-                    if attempt.is_finished or attempt.is_reported:
-                        continue
-                    if attempt.lost_at > now:
-                        self._number += 1
-                        heapq.heappush(self._ends, (attempt.lost_at, self._number, attempt))
-                        continue
+                running = [
+                    attempt
+                    for attempt in self._attempts.values()
+                    if not (attempt.is_finished or attempt.is_lost)
+                ]
+                lost = [attempt for attempt in running if attempt.lost_at <= now]
+                for attempt in lost:
                     attempt.is_lost = True
-                    lost.append(attempt)
                 if not lost:
                     if self._stopped:
                         return
-                    self._ending.wait(self._ends[0][0] - now if self._ends else None)
+                    # A heartbeat moves an end on, so there may be nothing to abort then.
+                    self._next_end = min((one.lost_at for one in running), default=math.inf)
+                    self._ending.wait(self._next_end - now if running else None)
             for attempt in lost:
                 # Another worker may have the job.
                 attempt.job._abort("lease_lost")
@@ -877,9 +888,10 @@ class _Heartbeats:
                     self._changed.wait(self._due[0][0] - time.monotonic() if self._due else None)
                 if self._stopped:
                     return
-                due, _, attempt = heapq.heappop(self._due)
-                # An entry that was overtaken by an earlier one.
-                if attempt.is_reported or attempt.is_lost or due != attempt.next_beat:
+                due, number = heapq.heappop(self._due)
+                attempt = self._attempts.get(number)
+                # The entry may have been overtaken by an earlier one.
+                if attempt is None or attempt.is_lost or due != attempt.next_beat:
                     continue
                 self._idle -= 1
                 if self._idle == 0 and len(self._threads) <= MAX_BEAT_THREADS:
