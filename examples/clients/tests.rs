@@ -27,6 +27,7 @@ use mailer::Mail;
 use serde_json::Value;
 use tenants::{File, IMPORT};
 use tidegate_client::{ErrorKind, Request, StreamOptions, api::Status, testing::DevServer};
+use tokio::time::{interval, timeout};
 
 async fn server() -> DevServer {
     let program = env::var_os("TIDEGATE_PROGRAM").unwrap_or_else(|| {
@@ -85,13 +86,8 @@ impl Program {
     }
 
     async fn end(mut self) -> ExitStatus {
-        for _ in 0..1200 {
-            if let Some(status) = self.0.try_wait().expect("the program is a child") {
-                return status;
-            }
-            pause().await;
-        }
-        panic!("the program does not end");
+        eventually("the program ends", async || self.0.try_wait().expect("the program is a child"))
+            .await
     }
 }
 
@@ -102,22 +98,30 @@ impl Drop for Program {
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "it waits for another process")]
-async fn pause() {
-    tokio::time::sleep(Duration::from_millis(50)).await;
+/// What `look` returns at last. `what` names what was awaited if it returns nothing for a minute.
+async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let mut looks = interval(Duration::from_millis(50));
+    let found = async {
+        loop {
+            looks.tick().await;
+            if let Some(found) = look().await {
+                return found;
+            }
+        }
+    };
+    timeout(Duration::from_mins(1), found)
+        .await
+        .unwrap_or_else(|_| panic!("waited in vain until {what}"))
 }
 
 /// Returns when a worker runs.
 async fn worker_listed(server: &DevServer) {
-    for _ in 0..400 {
+    eventually("a worker is there", async || {
         let workers = server.client().request(Request::get("/v1/workers")).await;
         let workers: Value = workers.and_then(|answer| answer.read()).expect("the list of workers");
-        if workers["workers"][0].is_object() {
-            return;
-        }
-        pause().await;
-    }
-    panic!("no worker is there");
+        workers["workers"][0].is_object().then_some(())
+    })
+    .await;
 }
 
 #[test]
@@ -159,14 +163,14 @@ async fn the_reports_are_enqueued_and_worked_off() {
     let program = Program::start(path, &server, &[]);
     let client = server.client();
     let wait = Duration::from_mins(1);
-    let states: BTreeMap<String, u32> = loop {
-        match client.result("summary", "june", wait).await {
-            Err(err) if err.kind() == ErrorKind::NotFound => {
-                pause().await;
+    let states: BTreeMap<String, u32> =
+        eventually("the summary is enqueued and ends", async || {
+            match client.result("summary", "june", wait).await {
+                Err(err) if err.kind() == ErrorKind::NotFound => None,
+                states => Some(states.unwrap()),
             }
-            states => break states.unwrap(),
-        }
-    };
+        })
+        .await;
     assert_eq!(states, [("succeeded".to_owned(), 500)].into());
     program.terminate();
     assert!(program.end().await.success());

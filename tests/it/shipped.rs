@@ -131,7 +131,8 @@ fn a_shipped_component_is_small_and_imports_only_its_queue() {
                 _ => {}
             }
         }
-        let is_retry = ["by-error", "exponential", "rewrite"].contains(&name.as_str());
+        let is_retry =
+            ["by-error", "exponential", "fallback-target", "rewrite"].contains(&name.as_str());
         assert_eq!(
             exports,
             [if is_retry {

@@ -397,7 +397,7 @@ impl LogReader {
         Beat::decode(&self.hints.read(Hint::Leader).await?)
     }
 
-    /// The entry of `snapshot`, whose parts are read and compared with its manifest if `parts` says so.
+    /// The entry of `snapshot`. [`Parts::Read`] compares its parts with its manifest.
     async fn checked(&self, snapshot: &Snapshot, parts: Parts) -> Result<LogEntry, Stop> {
         let epoch = snapshot.epoch;
         let listed = &snapshot.manifest.parts;

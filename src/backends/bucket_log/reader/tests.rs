@@ -161,7 +161,7 @@ fn record(epoch: u64, seq: u64) -> ObjectKey {
     ObjectKey::Slot(Slot { epoch: Epoch::new(epoch).unwrap(), seq })
 }
 
-/// A log with the epochs 1 to 3, of which the first two were truncated, and the open epoch 4.
+/// A log with the epochs 1 to 3 and the open epoch 4. The first two were truncated.
 fn truncated_log() -> Writer {
     let mut writer = Writer::new();
     for _ in 1..=3 {
