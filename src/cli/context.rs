@@ -17,6 +17,7 @@ use super::{
     output::OutputStyle,
     safe::{shown, styled},
 };
+use tidegate_backends::bucket_log::LogError;
 use tidegate_core::time::Timestamp;
 use tidegate_server::settings::SettingsError;
 
@@ -29,7 +30,7 @@ pub enum ExitCode {
     Refused = 1,
     /// The arguments are wrong.
     Usage = 2,
-    /// No server answers at the URL.
+    /// No server answers at the URL, or the store of a replicated log does not answer.
     Unreachable = 3,
     /// The named resource does not exist.
     NotFound = 4,
@@ -44,7 +45,7 @@ pub const EXIT_CODES: &str = "Exit codes:\n  \
     0  done\n  \
     1  the server refused, or a part failed\n  \
     2  wrong usage\n  \
-    3  the server is not reachable\n  \
+    3  the server, or the store of a log, is not reachable\n  \
     4  not found\n  \
     5  timed out waiting\n  \
     6  another server leads the log: start again with --standby to follow it";
@@ -65,6 +66,9 @@ impl ExitCode {
         #[cfg(feature = "aws")]
         if let Some(failure) = error.downcast_ref::<super::aws::Failure>() {
             return failure.exit_code();
+        }
+        if let Some(LogError::NoAnswer { .. }) = error.downcast_ref::<LogError>() {
+            return Self::Unreachable;
         }
         match error.downcast_ref::<client::Error>() {
             Some(client::Error::Unreachable { .. }) => Self::Unreachable,

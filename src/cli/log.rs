@@ -1,6 +1,6 @@
 //! `tidegate log`: reads the replicated log of a server, which may run.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, io::IsTerminal as _, path::PathBuf, sync::Arc};
 
 use anyhow::Context as _;
 use clap::Subcommand;
@@ -12,9 +12,7 @@ use url::Url;
 
 use super::{Context, ExitCode, UsageError, context::print_error, output};
 use tidegate_backends::{
-    bucket_log::{
-        BucketAddress, Edge, LogEntry, LogError, LogReader, SlotContent, Tail, key::Epoch,
-    },
+    bucket_log::{BucketAddress, Edge, LogEntry, LogReader, SlotContent, Tail, key::Epoch},
     system::{SystemClock, SystemEntropy},
 };
 use tidegate_core::time::Timestamp;
@@ -81,10 +79,7 @@ struct Total {
 async fn verify(address: Address, ctx: &Context) -> anyhow::Result<ExitCode> {
     let (reader, address) = open(address).await?;
     let mut epochs = Epochs::default();
-    let end = match reader.verify(|entry| epochs.add(entry)).await {
-        Ok(end) => end,
-        Err(problem) => return Ok(refused(&problem)),
-    };
+    let end = reader.verify(|entry| epochs.add(entry)).await?;
     let total = epochs.total();
     let Tail { next, time, .. } = end;
     if ctx.json() {
@@ -130,7 +125,8 @@ async fn epochs(address: Address, ctx: &Context) -> anyhow::Result<ExitCode> {
         });
         ctx.print_tables(output::table(ctx.look, titles, rows))?;
     }
-    Ok(read.map_or_else(|problem| refused(&problem), |_| ExitCode::Ok))
+    read?;
+    Ok(ExitCode::Ok)
 }
 
 /// An object of an epoch, as it is shown.
@@ -161,12 +157,8 @@ async fn objects(address: Address, number: u64, ctx: &Context) -> anyhow::Result
         Some(epoch) => reader.list_epoch(epoch, add).await,
         None => Ok(()),
     };
-    if let Err(problem) = &read
-        && objects.is_empty()
-    {
-        return Ok(refused(problem));
-    }
     if objects.is_empty() {
+        read?;
         print_error(format_args!("error: the log has no objects of the epoch {number}"));
         return Ok(ExitCode::NotFound);
     }
@@ -185,15 +177,8 @@ async fn objects(address: Address, number: u64, ctx: &Context) -> anyhow::Result
         let titles = ["SLOT", "KIND", "WRITTEN", "TRANSACTIONS", "SIZE"];
         ctx.print_tables(output::table(ctx.look, titles, rows))?;
     }
-    Ok(read.map_or_else(|problem| refused(&problem), |()| ExitCode::Ok))
-}
-
-fn refused(problem: &LogError) -> ExitCode {
-    print_error(format_args!("error: {problem}"));
-    match problem {
-        LogError::NoAnswer { .. } => ExitCode::Unreachable,
-        LogError::Object { .. } | LogError::Replica(_) => ExitCode::Refused,
-    }
+    read?;
+    Ok(ExitCode::Ok)
 }
 
 /// A reader of the log that the options name.
@@ -218,7 +203,11 @@ async fn open(address: Address) -> anyhow::Result<(LogReader, BucketAddress)> {
         entropy: Arc::new(SystemEntropy),
     };
     // The causes of failed requests.
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(Level::WARN).init();
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_max_level(Level::WARN)
+        .init();
     let reader = LogReader::open(edge, bucket).await?.ok_or_else(no_log)?;
     Ok((reader, address))
 }
@@ -281,5 +270,19 @@ impl Epochs {
             total.snapshot_bytes += epoch.snapshot_bytes.unwrap_or(0);
         }
         total
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_backends::bucket_log::LogError;
+
+    #[test]
+    fn a_silent_store_is_not_taken_for_a_damaged_log() {
+        let silent = LogError::NoAnswer { key: "log.json".into() };
+        assert_eq!(ExitCode::of(&silent.into()), ExitCode::Unreachable);
+        let damaged = LogError::Object { key: "log.json".into(), problem: "it is gone".into() };
+        assert_eq!(ExitCode::of(&damaged.into()), ExitCode::Refused);
     }
 }

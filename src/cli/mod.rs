@@ -444,7 +444,7 @@ mod tests {
     #[test]
     fn the_help_names_the_exit_codes() {
         let help = Cli::command().render_help().to_string();
-        assert!(help.contains("3  the server is not reachable"), "{help}");
+        assert!(help.contains("3  the server, or the store of a log, is not reachable"), "{help}");
     }
 
     #[test]
