@@ -69,7 +69,7 @@ impl Bug {
         (Self::NoSeal, 0, &["B2: ", "B7: "]),
         (Self::OneEpochSealed, 0, &["B2: ", "B7: ", "B9: "]),
         (Self::AnsweredOutOfOrder, 0, &["B2: "]),
-        (Self::EpochReused, 385, &["B7: ", "B8: node "]),
+        (Self::EpochReused, 540, &["B7: ", "B8: node "]),
         (Self::ExistsIsOwn, 0, &["B2: ", "B9: "]),
         (Self::ExistsIsForeign, 0, &["B4: "]),
         (Self::UnknownClaimIsOwn, 0, &["B1: ", "B2: "]),
@@ -90,7 +90,7 @@ impl Bug {
         (Self::SealOverwrites, 0, &["B1: "]),
         (Self::RolloverInFlight, 0, &["B4: "]),
         (Self::SealLeavesGap, 0, &["B2: ", "B7: "]),
-        (Self::ChainAndSnapshotUnchecked, 119, &["B2: ", "B3: ", "B9: "]),
+        (Self::ChainAndSnapshotUnchecked, 130, &["B2: ", "B3: ", "B9: "]),
     ];
 
     /// The bug of the rules themselves, for one that cannot be planted from outside.
