@@ -91,9 +91,8 @@ async fn verify(address: Address, ctx: &Context) -> anyhow::Result<ExitCode> {
     }
     let Total { epochs, records, transactions, bytes, snapshots, snapshot_bytes } = total;
     ctx.print(format_args!(
-        "{address} is intact: {records} records with {transactions} transactions ({}) in {epochs} \
-         epochs, and {snapshots} snapshots ({}). The next slot is {next}; the object before it is of \
-         {time}.",
+        "{address} is intact. Epochs: {epochs}, records: {records}, transactions: {transactions} ({}), \
+         snapshots: {snapshots} ({}). The next slot is {next}; the object before it is of {time}.",
         HumanBytes(bytes),
         HumanBytes(snapshot_bytes)
     ))?;

@@ -30,9 +30,9 @@ use crate::cli::{client::Client, context::pause};
 use tidegate_backends::system::SystemEntropy;
 use tidegate_core::port::Entropy as _;
 
-/// The time between two questions of the balancer whether a server is ready.
+/// How often the balancer checks which server is ready.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// How long a server may take to answer that question.
+/// How long a server may take to answer.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The servers, each with a directory that is lost with it.
@@ -135,14 +135,12 @@ impl LogServers {
     pub async fn lose_leader(&mut self) -> anyhow::Result<Duration> {
         let leader = self.wait_for_leader(None).await?;
         let began = tokio::time::Instant::now();
-        let lost = self.servers.iter_mut().find(|server| server.address == leader);
-        let lost = lost.context("the leader is no server of this demo")?;
-        lost.process.kill().await?;
-        std::fs::remove_dir_all(&lost.data).context("the disk cannot be removed")?;
+        let lost = usize::from(self.servers[1].address == leader);
+        self.servers[lost].process.kill().await?;
+        std::fs::remove_dir_all(&self.servers[lost].data).context("the disk cannot be removed")?;
         self.wait_for_leader(Some(leader)).await?;
         let took = began.elapsed();
-        let lost = self.servers.iter_mut().find(|server| server.address == leader);
-        let lost = lost.context("the leader is no server of this demo")?;
+        let lost = &mut self.servers[lost];
         lost.process = self.settings.start(lost.address, &lost.data, true)?;
         Ok(took)
     }
@@ -215,9 +213,11 @@ async fn balance(listener: TcpListener, leader: watch::Receiver<Option<SocketAdd
     loop {
         tokio::select! {
             accepted = listener.accept() => {
-                let (Ok((mut client, _)), Some(address)) = (accepted, *leader.borrow()) else {
+                let Ok((mut client, _)) = accepted else {
+                    pause(CHECK_INTERVAL).await;
                     continue;
                 };
+                let Some(address) = *leader.borrow() else { continue };
                 connections.spawn(async move {
                     if let Ok(mut server) = TcpStream::connect(address).await {
                         // Either side may have gone: that is what the demo is about.

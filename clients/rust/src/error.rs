@@ -178,9 +178,9 @@ impl Error {
         self.problem()?.problem.error.as_ref()?.message.as_deref()
     }
 
-    /// Whether the same request may succeed later, as nothing is wrong with it: no answer came, the
-    /// server is busy or not there (429, 502, 503, 504), or its code says retry. This client has
-    /// repeated a request that is safe to repeat by then.
+    /// Whether the same request may succeed later: no answer came, the server is busy or unavailable
+    /// (429, 502, 503, 504), or its code allows a retry. The client has already repeated requests that
+    /// are safe to repeat.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Problem(problem) => {

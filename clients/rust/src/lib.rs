@@ -9,6 +9,7 @@ mod config;
 mod defaults;
 mod error;
 mod handler;
+mod heartbeat;
 mod job;
 mod lease;
 mod outbox;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json, value::RawValue};
 use tidegate_api::{BeatView, Status, signature};
 use tokio::{
-    sync::{Notify, watch},
+    sync::watch,
     time::{Instant, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
@@ -23,8 +23,8 @@ use crate::{
     client::Client,
     error::{BoxError, Error, ErrorKind},
     handler::{Ended, JobTypes, Report, Run, perform, run},
+    heartbeat::{FLUSH_TIME, MAX_BEAT_WAIT, heartbeat},
     job::{instant, seconds},
-    lease::{FLUSH_TIME, MAX_BEAT_WAIT, heartbeat},
     transport::{Request, Transport},
 };
 
@@ -383,18 +383,17 @@ fn job_of(body: &[u8], headers: HeaderMap) -> Result<PushJob, serde_json::Error>
 }
 
 async fn run_in_background(run: &Run<PushJob>, job: &PushJob) {
-    let (ended, over) = (Notify::new(), CancellationToken::new());
+    let ended = CancellationToken::new();
     let performed = async {
         let performed = perform(run, job, job.clone()).await;
-        ended.notify_one();
-        over.cancel();
+        ended.cancel();
         performed
     };
     let beating = async {
         let mut beating = std::pin::pin!(keep_beating(job, &ended));
         tokio::select! {
             () = &mut beating => return,
-            () = over.cancelled() => {}
+            () = ended.cancelled() => {}
         }
         // A heartbeat that came after the report would be refused, and its lines lost.
         let _ = timeout(MAX_BEAT_WAIT, beating).await;
@@ -407,12 +406,12 @@ async fn run_in_background(run: &Run<PushJob>, job: &PushJob) {
     }
 }
 
-async fn keep_beating(job: &PushJob, ended: &Notify) {
+async fn keep_beating(job: &PushJob, ended: &CancellationToken) {
     let mut last = Instant::now();
     let mut next = last + BEAT_TIME;
     loop {
         tokio::select! {
-            () = ended.notified() => return,
+            () = ended.cancelled() => return,
             () = job.changed() => {
                 next = next.min(last + FLUSH_TIME);
                 continue;

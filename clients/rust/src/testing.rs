@@ -343,12 +343,14 @@ where
     R: Serialize,
     E: Into<BoxError>,
 {
-    let mut raw = json!({ "id": "test", "type": "test", "max_attempts": 3 });
-    if let (Value::Object(raw), Value::Object(job)) = (&mut raw, job) {
-        raw.extend(job);
-        raw.insert("data".to_owned(), serde_json::to_value(data)?);
+    let mut raw = json!({ "id": "test", "type": "test", "max_attempts": 3, "attempt": 1 });
+    match job {
+        Value::Null => {}
+        Value::Object(job) => raw.as_object_mut().expect("it is an object").extend(job),
+        _ => return Err("the fields of the job are not an object".into()),
     }
-    let attempt = raw["attempt"].as_u64().and_then(|number| number.try_into().ok()).unwrap_or(1);
+    raw["data"] = serde_json::to_value(data)?;
+    let attempt: u16 = serde_json::from_value(raw["attempt"].clone())?;
     let job = Attempt::of(serde_json::from_str(&raw.to_string())?, attempt);
     match called(&run(function), &job, job.clone()).await {
         Produced::Result(result) => Ok(serde_json::from_str(result.get())?),

@@ -129,8 +129,8 @@ impl Shared {
         self.stop.cancel();
     }
 
-    /// Handles the answer to one report. A report that was not recorded is sent again. Returns
-    /// false if that is to wait for a while.
+    /// Handles the answer to one report. One that was not recorded is sent again. Returns whether the
+    /// outbox may send the next batch at once; false if this report is sent again.
     pub fn answered(
         self: &Arc<Self>,
         leased: &Arc<Leased>,

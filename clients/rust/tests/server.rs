@@ -117,8 +117,13 @@ async fn a_handler_in_place_gets_and_returns_json() {
     let refused = run_in_place(handle, "ann", json!({})).await.unwrap_err();
     assert!(refused.to_string().starts_with("the data cannot be read: "), "{refused}");
     let fails = async |(): (), _: Attempt| Err::<(), _>(Error::Refused("no".to_owned()));
-    let failed = run_in_place(fails, (), json!({})).await.unwrap_err();
+    let failed = run_in_place(fails, (), Value::Null).await.unwrap_err();
     assert!(failed.downcast_ref::<Error>().is_some(), "{failed}");
+    let first = run_in_place(handle, &letter, Value::Null).await.unwrap();
+    assert_eq!(first, json!(["ann", 1, null]));
+    for wrong in [json!([]), json!({ "attempt": 70_000 })] {
+        run_in_place(handle, &letter, wrong).await.unwrap_err();
+    }
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ pub enum LogError {
         /// What is wrong with it.
         problem: String,
     },
-    /// The store does not return an object, nor that it is absent.
+    /// The store did not answer a read of an object.
     #[error("the store does not answer a request for the object {key} of the log")]
     NoAnswer {
         /// Its name.
@@ -30,5 +30,10 @@ pub enum LogError {
 impl LogError {
     pub(super) fn object(key: &ObjectKey, problem: impl Display) -> Self {
         Self::Object { key: key.to_string(), problem: problem.to_string() }
+    }
+
+    /// The object was there, and is no longer.
+    pub(super) fn gone(key: &ObjectKey) -> Self {
+        Self::object(key, "it is gone")
     }
 }

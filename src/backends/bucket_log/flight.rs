@@ -8,15 +8,20 @@ use std::collections::VecDeque;
 
 use super::{
     create::Created,
-    key::Epoch,
+    key::{Epoch, Slot},
     object::Object,
     planted::{Planted, PlantedBug},
     tail::{Durable, Tail},
 };
 
-/// Most PUTs of records under way. It is part of the protocol: an object this many slots after an empty
-/// one shows that the empty one was filled, because the PUT of its record had ended.
+/// Most PUTs of records under way. It is part of the protocol: see [`witness`].
 pub(super) const MAX_PUTS: u64 = 4;
+
+/// The slot whose object shows that `empty` was filled: a leader began its PUT after that of `empty` had
+/// ended.
+pub(super) fn witness(empty: Slot) -> Slot {
+    Slot { seq: empty.seq + MAX_PUTS, ..empty }
+}
 
 /// What is known of a PUT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -119,7 +119,7 @@ impl<R: Replica> Node<R> {
             if let Some(gone) = gone {
                 misses = if missing.replace(gone) == Some(gone) { misses + 1 } else { 1 };
                 if misses > MAX_MISSES {
-                    return Err(LogError::object(&gone, "it is gone"));
+                    return Err(LogError::gone(&gone));
                 }
             }
         }
@@ -261,8 +261,9 @@ pub(super) fn decode_claim(
     epoch: Epoch,
     bytes: Option<Bytes>,
 ) -> Result<EpochClaim, LogError> {
-    let wrong = |problem: String| LogError::object(&ObjectKey::Claim(epoch), problem);
-    let bytes = bytes.ok_or_else(|| wrong("it is gone".into()))?;
+    let key = ObjectKey::Claim(epoch);
+    let wrong = |problem: String| LogError::object(&key, problem);
+    let bytes = bytes.ok_or_else(|| LogError::gone(&key))?;
     let object = Object::decode(bytes).map_err(|error| wrong(error.to_string()))?;
     if object.header.kind != Kind::Claim || object.header.log != log {
         return Err(wrong(NotNext::Misplaced.to_string()));

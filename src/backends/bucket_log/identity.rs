@@ -60,7 +60,7 @@ pub async fn identify(edge: &Edge) -> Result<LogId, LogError> {
 async fn create(edge: &Edge, key: &ObjectKey) -> Result<Bytes, LogError> {
     if edge.read(&ObjectKey::Claim(Epoch::FIRST)).await.is_some() {
         let created = edge.read(key).await;
-        return created.ok_or_else(|| LogError::object(key, "it is gone"));
+        return created.ok_or_else(|| LogError::gone(key));
     }
     let drawn = Identity::new(LogId(edge.entropy.bits()));
     let drawn = serde_json::to_vec(&drawn).map_err(|error| LogError::object(key, error))?;

@@ -13,7 +13,7 @@ use super::{
     body::{self, EpochClaim, StartRecord},
     create::Created,
     error::LogError,
-    flight::MAX_PUTS,
+    flight::witness,
     hints::Beat,
     key::{Epoch, ObjectKey, Slot},
     node::Node,
@@ -45,7 +45,7 @@ impl<R: Replica> Node<R> {
         if let Some(claimed) = beat.as_ref().and_then(|beat| Epoch::new(beat.epoch))
             && newest < Some(claimed)
         {
-            return Err(LogError::object(&ObjectKey::Claim(claimed), "it is gone"));
+            return Err(LogError::gone(&ObjectKey::Claim(claimed)));
         }
         if self.planted.has(PlantedBug::EpochReused)
             && let Some(epoch) = newest
@@ -103,7 +103,7 @@ impl<R: Replica> Node<R> {
             return match snapshot.filter(|snapshot| snapshot.epoch >= target) {
                 // A truncation has emptied the slot.
                 Some(snapshot) => self.discard(Some(snapshot)).await,
-                None => Err(LogError::object(&tail.key(), "it is gone")),
+                None => Err(LogError::gone(&tail.key())),
             };
         }
         let seal = self.object(Kind::Seal, tail, &Bytes::new());
@@ -126,9 +126,8 @@ impl<R: Replica> Node<R> {
         if self.planted.has(PlantedBug::ChainAndSnapshotUnchecked) {
             return false;
         }
-        let later = Slot { seq: empty.seq + MAX_PUTS, ..empty };
         beat.is_some_and(|beat| beat.is_after(empty))
-            || self.edge.read(&ObjectKey::Slot(later)).await.is_some()
+            || self.edge.read(&ObjectKey::Slot(witness(empty))).await.is_some()
     }
 
     /// Creates the start record of the epoch of the tail: the proof that no other process has sealed

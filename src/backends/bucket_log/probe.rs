@@ -61,11 +61,7 @@ pub async fn probe(edge: &Edge) -> Result<(), UnfitStore> {
     let is_removed = edge.bucket.remove(&Removable::probe(nonce)).await;
     let found = edge.bucket.read(&key).await;
     conclude(&puts, again, &read, bytes)?;
-    match found {
-        GetAnswer::Absent if is_removed => Ok(()),
-        GetAnswer::Unknown if is_removed => Err(UnfitStore::NoAbsence),
-        _ => Err(UnfitStore::NoRemovals),
-    }
+    conclude_removal(is_removed, &found)
 }
 
 /// What follows from the answers to `puts` at once, to one more PUT, and to a read after them.
@@ -89,9 +85,33 @@ fn conclude(
     Ok(())
 }
 
+/// What follows from the answers to a removal, and to a read after it.
+fn conclude_removal(is_removed: bool, found: &GetAnswer) -> Result<(), UnfitStore> {
+    match found {
+        GetAnswer::Absent if is_removed => Ok(()),
+        GetAnswer::Unknown if is_removed => Err(UnfitStore::NoAbsence),
+        _ => Err(UnfitStore::NoRemovals),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_store_that_reports_what_is_absent_is_fit() {
+        let found = GetAnswer::Found(Bytes::new());
+        for (is_removed, read, concluded) in [
+            (true, GetAnswer::Absent, Ok(())),
+            (true, GetAnswer::Unknown, Err(UnfitStore::NoAbsence)),
+            (true, found.clone(), Err(UnfitStore::NoRemovals)),
+            (false, GetAnswer::Absent, Err(UnfitStore::NoRemovals)),
+            (false, GetAnswer::Unknown, Err(UnfitStore::NoRemovals)),
+            (false, found, Err(UnfitStore::NoRemovals)),
+        ] {
+            assert_eq!(conclude_removal(is_removed, &read), concluded, "{is_removed} {read:?}");
+        }
+    }
 
     #[test]
     fn only_a_store_that_creates_once_is_fit() {

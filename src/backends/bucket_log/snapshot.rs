@@ -81,7 +81,7 @@ impl<R: Replica> Node<R> {
             // The known one was replaced between two probes, so there is a newer one.
             misses = if std::mem::replace(&mut missed, known) == known { misses + 1 } else { 1 };
             if misses > MAX_MISSES {
-                return Err(LogError::object(&ObjectKey::Manifest(gone), "it is gone"));
+                return Err(LogError::gone(&ObjectKey::Manifest(gone)));
             }
             self.edge.pause(self.settings.poll_interval / 4).await;
         }

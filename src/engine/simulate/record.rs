@@ -271,7 +271,7 @@ impl Recording {
         self.ended += 1;
     }
 
-    /// The longest wait of the jobs in an observed group up to `end`, in milliseconds from the
+    /// The longest wait, in seconds, of the jobs in an observed group. `end` is in milliseconds from the
     /// start.
     pub fn longest_wait(&self, watch: u32, end: u64) -> f64 {
         let jobs = self.jobs.iter().filter(|job| job.watches.contains(&watch));

@@ -234,9 +234,13 @@ fn keep_hosts(shown: &mut Json) {
         return without(shown, &["target", "retry_targets"]);
     };
     shown["target"] = json!({ "url": url });
-    let others = shown.get_mut("retry_targets").and_then(Json::as_object_mut);
-    for target in others.into_iter().flat_map(|others| others.values_mut()) {
-        *target = origin(target).unwrap_or_else(|| target.take());
+    if let Some(others) = shown.get_mut("retry_targets").and_then(Json::as_object_mut) {
+        others.retain(|_, target| {
+            let kept = origin(target);
+            let is_kept = kept.is_some();
+            *target = kept.unwrap_or_default();
+            is_kept
+        });
     }
 }
 

@@ -13,6 +13,7 @@ use crate::{
         LogBucket, Removable,
         body::{EpochClaim, Manifest, SnapshotPart},
         create::PutAnswer,
+        flight::MAX_PUTS,
         object::Header,
     },
     system::SystemEntropy,

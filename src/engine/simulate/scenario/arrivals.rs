@@ -65,7 +65,8 @@ pub struct Arrival {
     /// The job that they run again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay_of: Option<JobId>,
-    /// Their correlation keys. `{n}` in it is the number of the job in the stream, from 1.
+    /// Their correlation keys. `{n}` in it is the number of the job in the stream, from 1. A key is left
+    /// out if a simulated job of its type that has not ended has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correlation_key: Option<String>,
 }

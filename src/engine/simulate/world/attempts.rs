@@ -99,8 +99,9 @@ impl World<'_> {
             let wanted = rule.host.as_deref();
             wanted.is_none_or(|wanted| host.is_some_and(|host| host.eq_ignore_ascii_case(wanted)))
         };
-        let matching = self.scenario.service.iter().filter(|rule| rule.matcher.matches(subject));
-        let Some(rule) = { matching }.find(goes_there) else {
+        let mut matching =
+            self.scenario.service.iter().filter(|rule| rule.matcher.matches(subject));
+        let Some(rule) = matching.find(goes_there) else {
             return (
                 arrivals::span(DEFAULT_ATTEMPT_SECONDS),
                 ReportOutcome::Succeeded { result: None },

@@ -1,7 +1,10 @@
 //! The lease requests and the slots of one handler, and its running attempts.
 
+mod beats;
+mod desired_workers;
+
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::HashMap,
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -13,9 +16,7 @@ use std::{
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tidegate_api::{
-    BeatView, HeartbeatBody, LeaseBody, QueueStatus, ReportedView, Seconds, Timestamp, TypeName,
-};
+use tidegate_api::{LeaseBody, ReportedView, Timestamp, TypeName};
 use tokio::{
     sync::Notify,
     time::{Instant, sleep, sleep_until, timeout},
@@ -23,9 +24,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    attempt::{AbortReason, Attempt, Changes, Fields},
-    error::{Error, ErrorKind},
+    attempt::{AbortReason, Attempt, Fields},
+    error::Error,
     handler::{Ended, Handler, Report, perform},
+    heartbeat::MAX_BEAT_WAIT,
     job::seconds,
     transport::{Request, backoff, duration, path, random_key},
     worker::{MAX_REPORT_TIME, Shared},
@@ -34,20 +36,9 @@ use crate::{
 /// Most reports, and most bytes of them, in one request.
 pub(crate) const MAX_REPORTS: usize = 100;
 pub(crate) const MAX_REPORT_BYTES: usize = 1 << 20;
-/// What a handler shows is sent at most this often.
-pub(crate) const FLUSH_TIME: Duration = Duration::from_secs(1);
-/// How long a report waits for the heartbeat that is under way, which may carry log lines.
-pub(crate) const MAX_BEAT_WAIT: Duration = Duration::from_secs(5);
-/// A heartbeat waits for its answer at least this long, unless the lease is over before.
-const MIN_BEAT_TIME: Duration = Duration::from_secs(1);
-/// The pause after a heartbeat without an answer.
-const MIN_BEAT_PAUSE: Duration = Duration::from_millis(50);
-const MAX_BEAT_PAUSE: Duration = Duration::from_secs(1);
 /// A server that answers at once without jobs is not called in a hot loop.
 const MIN_POLL: Duration = Duration::from_millis(250);
 const MAX_PAUSE: Duration = Duration::from_mins(1);
-/// How often the desired workers are read.
-const FOLLOW_TIME: Duration = Duration::from_secs(5);
 
 /// The answer to a lease request.
 #[derive(Deserialize)]
@@ -465,176 +456,6 @@ impl LeaseLoop {
             self.shared.outbox.add(&self.shared, &leased, false);
         }
         drop(beating);
-    }
-
-    /// Sends heartbeats, at a third of the lease or when there is something to show, until the
-    /// report is acknowledged or the attempt is over.
-    async fn beat(self: Arc<Self>, leased: Arc<Leased>) {
-        let mut last = Instant::now();
-        let mut next = last + leased.lease / 3;
-        loop {
-            tokio::select! {
-                () = leased.reported.cancelled() => return,
-                () = leased.job.changed() => {
-                    next = next.min(last + FLUSH_TIME);
-                    continue;
-                }
-                () = sleep_until(next) => {}
-            }
-            last = Instant::now();
-            next = last + leased.lease / 3;
-            let beating = leased.beating.lock().await;
-            match self.beat_once(&leased).await {
-                Beaten::Over => return,
-                Beaten::Again(None) => {}
-                Beaten::Again(Some(retry)) => next = Instant::now() + retry,
-            }
-            drop(beating);
-        }
-    }
-
-    async fn beat_once(&self, leased: &Leased) -> Beaten {
-        let is_finished = leased.is_finished.load(Ordering::Acquire);
-        let shown = if is_finished { Changes::default() } else { leased.job.take() };
-        let sent_at = Instant::now();
-        let body = heartbeat(&leased.job, &shown, self.shared.options.lease.map(seconds));
-        // Half of what is left, so that one that hangs leaves time for another. An attempt that runs
-        // on is aborted when its lease is over by this worker's record, however the request hangs.
-        let rest = lock(&leased.lost_at).saturating_duration_since(sent_at);
-        let mut wait = MIN_BEAT_TIME.max(rest / 2);
-        if !is_finished {
-            wait = wait.min(rest.max(MIN_BEAT_PAUSE));
-        }
-        let request = Request::post(format!("{}/heartbeat", leased.target))
-            .json(&body)
-            .bearer(&leased.token)
-            .timeout(wait);
-        let answer = self.shared.client.transport.send(&request).await;
-        match answer.and_then(|answer| answer.read::<BeatView>()) {
-            Ok(answer) => {
-                *lock(&leased.lost_at) = sent_at + leased.lease;
-                if answer.cancel {
-                    leased.job.abort(AbortReason::Cancelled);
-                }
-                Beaten::Again(None)
-            }
-            Err(err)
-                if matches!(err.kind(), ErrorKind::NotFound | ErrorKind::Conflict)
-                    && !err.is_retryable() =>
-            {
-                // The report was recorded, or the attempt is over.
-                if !is_finished {
-                    leased.job.abort(AbortReason::LeaseLost);
-                }
-                Beaten::Over
-            }
-            Err(err) if !matches!(err.status(), Some(400 | 413)) => {
-                if !err.is_retryable() {
-                    tracing::warn!(job = leased.job.id(), error = %err, "a heartbeat was refused");
-                }
-                leased.job.put_back(shown);
-                if is_finished {
-                    return Beaten::Again(Some(MAX_BEAT_PAUSE));
-                }
-                let rest = lock(&leased.lost_at).saturating_duration_since(Instant::now());
-                if rest.is_zero() {
-                    // Another worker may have the job.
-                    leased.job.abort(AbortReason::LeaseLost);
-                    return Beaten::Over;
-                }
-                Beaten::Again(Some((rest / 2).clamp(MIN_BEAT_PAUSE, MAX_BEAT_PAUSE)))
-            }
-            Err(err) => {
-                tracing::warn!(job = leased.job.id(), error = %err, "a heartbeat was refused");
-                Beaten::Again(None)
-            }
-        }
-    }
-
-    /// Follows the desired workers of the types' queues, between 1 and the concurrency. Ends if the
-    /// token does not allow it.
-    pub async fn follow(self: Arc<Self>) {
-        loop {
-            match self.desired().await {
-                Ok(desired) => {
-                    // At least one lease request keeps the queue aware of this worker.
-                    let desired = usize::try_from(desired).unwrap_or(usize::MAX);
-                    let desired = desired.clamp(1, self.handler.concurrency);
-                    let mut state = self.state();
-                    let has_changed = state.limit != desired;
-                    state.limit = desired;
-                    drop(state);
-                    if has_changed {
-                        self.shared.recount.notify_one();
-                        self.changed.notify_one();
-                    }
-                }
-                // The scopes and bounds of a token never change.
-                Err(err) if err.kind() == ErrorKind::Forbidden => {
-                    tracing::warn!(
-                        error = %err,
-                        "the handler runs one job at a time: auto needs the scope read, and no \
-                         bound to types"
-                    );
-                    return;
-                }
-                Err(err) => tracing::info!(error = %err, "the desired workers are unknown"),
-            }
-            sleep(FOLLOW_TIME).await;
-        }
-    }
-
-    /// This worker's share of the desired workers: what each worker of a queue takes, if all take
-    /// the same. Rounded up, so that together they take no less than is desired.
-    async fn desired(&self) -> Result<u64, Error> {
-        #[derive(Deserialize)]
-        struct InQueue {
-            queue: String,
-        }
-        #[derive(Deserialize)]
-        struct WithStatus {
-            status: Option<QueueStatus>,
-        }
-        let client = &self.shared.client;
-        let mut queues = BTreeSet::new();
-        for name in &self.handler.job_types {
-            let job_type = client.request(Request::get(path(&["job-types", name]))).await?;
-            let InQueue { queue } = job_type.read()?;
-            queues.insert(queue);
-        }
-        let mut sum = 0;
-        for queue in queues {
-            let queue = client.request(Request::get(path(&["queues", &queue]))).await?;
-            let WithStatus { status } = queue.read()?;
-            let share =
-                |status: QueueStatus| status.desired_workers.div_ceil(status.workers.max(1));
-            sum += status.map_or(1, share);
-        }
-        Ok(sum)
-    }
-}
-
-/// What follows a heartbeat.
-enum Beaten {
-    /// The next one, at a third of the lease, or after this span.
-    Again(Option<Duration>),
-    /// Nothing: the attempt is over.
-    Over,
-}
-
-pub(crate) fn heartbeat<'a>(
-    job: &Attempt,
-    shown: &'a Changes,
-    lease_seconds: Option<Seconds>,
-) -> HeartbeatBody<'a> {
-    let (progress, note) = shown.progress.clone().unzip();
-    HeartbeatBody {
-        attempt: job.number(),
-        lease_seconds,
-        progress,
-        note: note.flatten(),
-        checkpoint: shown.checkpoint.as_deref(),
-        log: shown.log.clone(),
     }
 }
 

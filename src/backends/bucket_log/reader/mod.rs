@@ -15,7 +15,7 @@ use super::{
     bucket::{Edge, MIN_RETRY_DELAY},
     create::GetAnswer,
     error::LogError,
-    flight::MAX_PUTS,
+    flight::witness,
     follow::{MAX_MISSES, decode_claim, next_read_ahead},
     hints::{Beat, Hint, Hints},
     identity,
@@ -109,7 +109,7 @@ impl LogReader {
         let Some(bytes) = read(&edge, &key).await? else {
             let has_log = hints.read(Hint::Leader).await.is_some()
                 || read(&edge, &ObjectKey::Claim(Epoch::FIRST)).await?.is_some();
-            return if has_log { Err(gone(&key)) } else { Ok(None) };
+            return if has_log { Err(LogError::gone(&key)) } else { Ok(None) };
         };
         let log = identity::parse(&bytes).map_err(|problem| LogError::object(&key, problem))?;
         Ok(Some(Self { edge, hints, log }))
@@ -174,7 +174,7 @@ impl LogReader {
             match read.await {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
-                Err(Stop::Gone { key, .. }) => return Err(gone(&key)),
+                Err(Stop::Gone { key, .. }) => return Err(LogError::gone(&key)),
                 Err(Stop::Error(error)) => return Err(error),
             }
         }
@@ -208,7 +208,7 @@ impl LogReader {
             let is_replaced = snapshots.keys().next().is_some_and(|kept| *kept >= replaced_from);
             restarts += 1;
             if !is_replaced || restarts > MAX_RESTARTS {
-                return Err(gone(&key));
+                return Err(LogError::gone(&key));
             }
         }
     }
@@ -305,13 +305,13 @@ impl LogReader {
     /// Whether the objects after `gap` show that it was filled. Records that a leader had under way do
     /// not: their PUTs end in any order.
     async fn goes_on_after(&self, gap: Slot) -> Result<bool, LogError> {
-        let found = self.read_slots(gap, 1..MAX_PUTS + 1).await?;
-        let is_too_far = found.last().is_some_and(Option::is_some);
+        let found = self.read_slots(gap, 1..witness(gap).seq - gap.seq + 1).await?;
+        let has_witness = found.last().is_some_and(Option::is_some);
         // The process that wrote a seal had read every slot before it.
         let is_seal = |bytes: &Bytes| {
             Object::decode(bytes.clone()).is_ok_and(|object| object.header.kind == Kind::Seal)
         };
-        Ok(is_too_far || found.iter().flatten().any(is_seal))
+        Ok(has_witness || found.iter().flatten().any(is_seal))
     }
 
     /// The snapshots that every truncation keeps, and no older ones, whose removal may be under way.
@@ -328,7 +328,7 @@ impl LogReader {
             // Newer snapshots may have replaced it since the newest one was looked for.
             misses += 1;
             if misses > MAX_MISSES {
-                return Err(gone(&ObjectKey::Manifest(missing)));
+                return Err(LogError::gone(&ObjectKey::Manifest(missing)));
             }
             self.edge.pause(MIN_RETRY_DELAY).await;
         }
@@ -415,10 +415,6 @@ impl LogReader {
         let bytes = listed.iter().fold(0_u64, |sum, part| sum.saturating_add(part.bytes));
         Ok(LogEntry::Snapshot { epoch, bytes })
     }
-}
-
-fn gone(key: &ObjectKey) -> LogError {
-    LogError::object(key, "it is gone")
 }
 
 fn entry(object: &Object) -> Result<LogEntry, LogError> {
