@@ -531,7 +531,7 @@ def main() -> None:
     where.add_argument("--url")
     parser.add_argument("--language", required=True)
     parser.add_argument("--scenario", help="only those whose names have this text")
-    parser.add_argument("--jobs", type=int, default=5)
+    parser.add_argument("--jobs", type=int, default=10)
     parser.add_argument("command", nargs="+")
     args = parser.parse_args()
     documents = []
