@@ -1,11 +1,13 @@
-//! `check --full`: `./test`, then the stages that are too slow for it or need more tools.
+//! `check --full [NAME]`: `./test`, then the stages that are too slow for it or need more tools. With
+//! NAME, only the stages that have this text in their names.
 //!
 //! Every stage runs, even after a failed one. A stage fails if its command fails or cannot start.
 //! It also fails if its output has a line with `NOT RUN`, because the full check allows no gaps.
-//! The outcomes and the last lines of each stage are written to `docs/FULL-CHECK.md`.
+//! The outcome and the last lines of each stage are written to `docs/FULL-CHECK.md`. There, a stage
+//! that does not run now keeps the outcome of its last run.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     fmt::Write as _,
     fs,
     io::{BufRead as _, BufReader},
@@ -145,40 +147,81 @@ const fn seeds(tests: &str) -> [&str; 10] {
     ]
 }
 
-/// Runs every stage, prints the outcomes, and writes the report.
+/// Runs the stages, prints their outcomes, and writes the report after each.
 ///
 /// # Errors
 ///
-/// A stage failed or left something out.
+/// No stage has the name, the report cannot be written, or a stage failed or left something out.
 #[allow(clippy::disallowed_methods, reason = "measures the duration of a stage")]
 pub fn run(mut args: impl Iterator<Item = String>) -> Result<(), String> {
-    if args.next().as_deref() != Some("--full") || args.next().is_some() {
+    if args.next().as_deref() != Some("--full") {
         return Err("check needs --full; the shorter check is ./test".into());
     }
+    let only = args.next().unwrap_or_default();
+    if let Some(more) = args.next() {
+        return Err(format!(
+            "check --full takes one text of the stages' names, and not also {more:?}"
+        ));
+    }
+    let stages: Vec<_> = STAGES.iter().filter(|(name, ..)| name.contains(&only)).collect();
+    if stages.is_empty() {
+        return Err(format!("no stage has {only:?} in its name"));
+    }
     let root = package::root()?;
-    let (mut report, mut output, mut failed) = (String::new(), String::new(), false);
-    for (name, env, command) in STAGES {
+    let file = root.join(REPORT);
+    let mut report = Report::parse(&fs::read_to_string(&file).unwrap_or_default());
+    let mut failed = Vec::new();
+    for (name, env, command) in stages {
         println!("\n=== {name}: {}", command.join(" "));
         let began = Instant::now();
         let (result, lines) = stage(&root, env, command);
-        failed |= result.is_err();
-        let outcome = result
-            .map_or_else(|why| format!("FAILED  {name} ({why})"), |()| format!("ok      {name}"));
-        let _ = writeln!(report, "{:>5} s  {outcome}", began.elapsed().as_secs());
-        let _ = writeln!(output, "\n## {name}\n\n{}", block(lines));
+        if result.is_err() {
+            failed.push(*name);
+        }
+        let outcome = result.map_or_else(|why| format!("FAILED ({why})"), |()| "ok".into());
+        let outcome =
+            format!("{outcome}, {} s, on {}", began.elapsed().as_secs(), provenance(&root));
+        println!("\n=== {name}: {outcome}");
+        report.runs.insert((*name).to_owned(), format!("{outcome}\n\n{}", block(lines)));
+        fs::write(&file, report.document()).map_err(|error| format!("{REPORT}: {error}"))?;
     }
-    println!("\n=== result\n{report}");
-    let document = format!(
-        "# The full check\n\n\
-         This page is the output of the last run of `cargo xtask check --full`, on {}:\n\n\
-         {}\n\
-         The last lines of each stage follow.\n\
-         {output}",
-        provenance(&root),
-        block(report.lines().map(str::to_owned))
-    );
-    fs::write(root.join(REPORT), document).map_err(|error| format!("{REPORT}: {error}"))?;
-    if failed { Err("not every stage passed".into()) } else { Ok(()) }
+    if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
+}
+
+/// The last run of each stage: by its name, a line with the outcome, and a block of the last lines.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Report {
+    runs: BTreeMap<String, String>,
+}
+
+impl Report {
+    /// Reads what [`Report::document`] has written. Stages that there are no more are left out.
+    fn parse(document: &str) -> Self {
+        let runs = document.split("\n## ").skip(1).filter_map(|section| {
+            let (name, run) = section.split_once("\n\n")?;
+            STAGES.iter().any(|stage| stage.0 == name).then(|| (name.into(), run.into()))
+        });
+        Self { runs: runs.collect() }
+    }
+
+    /// Returns the report as a page, in the order of the stages.
+    fn document(&self) -> String {
+        let mut page = "# The full check\n\n\
+             `cargo xtask check --full` writes this page: the last run of each of its stages. Later \
+             commits may\nhave renamed what it shows.\n\n\
+             | stage | last run |\n|---|---|\n"
+            .to_owned();
+        let mut sections = String::new();
+        for (name, ..) in STAGES {
+            let run = self.runs.get(name);
+            let outcome = run.and_then(|run| run.lines().next()).unwrap_or("not run");
+            let _ = writeln!(page, "| {name} | {} |", outcome.replace('|', "\\|"));
+            if let Some(run) = run {
+                let _ = write!(sections, "\n## {name}\n\n{}\n", run.trim_end());
+            }
+        }
+        page + "\nThe last lines of each stage follow.\n" + &sections
+    }
 }
 
 /// Runs `command`, prints its output, and returns its result and its last lines.
@@ -225,12 +268,14 @@ fn stage(
     (result, lines)
 }
 
-/// Returns `lines` as a code block of Markdown, without the path of the repository.
+/// Returns `lines` as a code block of Markdown, without the path of the repository. No line of it looks
+/// like the title of a section.
 fn block(lines: impl IntoIterator<Item = String>) -> String {
     let root = package::root().map(|root| root.display().to_string()).unwrap_or_default();
     let lines = lines.into_iter().fold(String::new(), |mut block, line| {
         let line = line.replace(&format!("{root}/"), "").replace(&root, ".").replace('`', "'");
-        let _ = writeln!(block, "{}", line.trim_end());
+        let title = if line.starts_with('#') { " " } else { "" };
+        let _ = writeln!(block, "{title}{}", line.trim_end());
         block
     });
     format!("```text\n{lines}```\n")
@@ -263,5 +308,38 @@ mod tests {
             run("    -   NOT RUN advisories: no network"),
             Err("not run: advisories: no network".into())
         );
+    }
+
+    #[test]
+    fn a_stage_keeps_its_last_run_until_the_next() {
+        let [first, second] = [STAGES[0].0, STAGES[1].0];
+        let run = |outcome: &str, lines: &[&str]| {
+            format!("{outcome}\n\n{}", block(lines.iter().map(|line| (*line).to_owned())))
+        };
+        let mut report = Report::default();
+        report.runs.insert(first.into(), run("ok, 3 s, on 1a2b", &["## no title", "a | b"]));
+        report.runs.insert(second.into(), run("FAILED (a | b), 4 s, on 1a2b", &[]));
+        report.runs.insert("a stage of old".into(), run("ok, 5 s, on 1a2b", &[]));
+        let page = report.document();
+        assert!(page.contains(&format!("| {first} | ok, 3 s, on 1a2b |\n")), "{page}");
+        assert!(page.contains(r"| FAILED (a \| b), 4 s, on 1a2b |"), "{page}");
+        assert!(page.contains("| not run |"), "{page}");
+
+        let mut read = Report::parse(&page);
+        assert_eq!(read.runs.keys().collect::<Vec<_>>().len(), 2);
+        assert_eq!(read.document(), page);
+        read.runs.insert(second.into(), run("ok, 6 s, on 3c4d", &[]));
+        let page = read.document();
+        assert!(page.contains("on 3c4d") && page.contains("ok, 3 s, on 1a2b"), "{page}");
+        assert!(!page.contains("FAILED"), "{page}");
+    }
+
+    #[test]
+    fn a_name_without_a_stage_is_refused() {
+        let args = |list: &[&str]| list.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>();
+        let refused = |list| run(args(list).into_iter()).unwrap_err();
+        assert_eq!(refused(&["--full", "no such"]), "no stage has \"no such\" in its name");
+        assert_eq!(refused(&[]), "check needs --full; the shorter check is ./test");
+        assert!(refused(&["--full", "tests", "more"]).ends_with("not also \"more\""));
     }
 }

@@ -4,7 +4,7 @@
 //! of a release and checks them, `cargo xtask start` measures how
 //! long they take to start, `cargo xtask scale` runs the load scenarios of a deployment in full,
 //! `cargo xtask partitions` simulates a limit that is divided, and `cargo xtask check --full` runs
-//! every check.
+//! every check, or those of a name.
 
 mod check;
 mod endpoint;
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
             let other = other.unwrap_or("");
             Err(format!(
                 "there is no task {other:?}; there are: package [--arch arm64|x86_64] [--profile \
-                 NAME], release [--check], start, scale, partitions, check --full"
+                 NAME], release [--check], start, scale, partitions, check --full [NAME]"
             ))
         }
     };
