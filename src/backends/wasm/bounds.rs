@@ -10,7 +10,7 @@ pub(crate) use tidegate_core::queue::plugin_state::{
 /// Maximum bytes of a component; one from Python has 18 million.
 pub const COMPONENT_BYTES: usize = 32 << 20;
 
-/// Maximum duration of a call.
+/// Maximum processor time of a call.
 pub const TIME: Duration = Duration::from_millis(250);
 /// Units of fuel, roughly instructions: a loop in Rust uses 500 million of them in 40 to 70 ms.
 pub const FUEL: u64 = 500_000_000;

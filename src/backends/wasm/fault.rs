@@ -24,9 +24,10 @@ pub(super) fn of(error: &wasmtime::Error, store: &Store<Guest>) -> Fault {
             FaultKind::Timeout,
             format!("used more than {} million units of fuel", bounds::FUEL / 1_000_000),
         ),
-        Some(Trap::Interrupt) => {
-            (FaultKind::Timeout, format!("took longer than {} ms", bounds::TIME.as_millis()))
-        }
+        Some(Trap::Interrupt) => (
+            FaultKind::Timeout,
+            format!("used more than {} ms of processor time", bounds::TIME.as_millis()),
+        ),
         Some(Trap::StackOverflow) => (
             FaultKind::ResourceExhausted,
             format!("used more than {} KiB of stack: endless recursion?", bounds::STACK >> 10),

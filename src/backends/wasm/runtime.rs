@@ -5,10 +5,11 @@
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
+use nix::time::{ClockId, clock_gettime};
 use parking_lot::{Condvar, Mutex};
 use sha2::{Digest, Sha256};
 use wasmtime::{
-    Config, Engine, ModuleVersionStrategy, Store,
+    Config, Engine, ModuleVersionStrategy, Store, Trap, UpdateDeadline,
     component::{Component, HasSelf, Linker},
 };
 
@@ -132,8 +133,15 @@ impl Runtime {
         store.limiter(|guest| &mut guest.limiter);
         store.set_fuel(bounds::FUEL).expect("the engine counts fuel");
         store.set_hostcall_fuel(bounds::OUTPUT);
-        // The first tick may come at once, so one more guarantees the full time.
-        store.set_epoch_deadline(bounds::TIME.as_millis().div_ceil(TICK.as_millis()) as u64 + 1);
+        let begun = processor_time();
+        store.set_epoch_deadline(ticks(bounds::TIME));
+        store.epoch_deadline_callback(move |_| {
+            let used = begun.zip(processor_time()).map(|(begun, now)| now.saturating_sub(begun));
+            match used.and_then(|used| bounds::TIME.checked_sub(used)) {
+                Some(left) => Ok(UpdateDeadline::Continue(ticks(left))),
+                None => Err(Trap::Interrupt.into()),
+            }
+        });
         let watched = self.watch.watch();
         let outcome = call(&mut store);
         drop(watched);
@@ -157,9 +165,21 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Interval at which the time of calls is checked. On a busy machine each tick is late, so many
-/// short ticks would add up to much more than the limit.
+/// Interval at which the time of calls is checked.
 const TICK: Duration = Duration::from_millis(25);
+
+/// Returns the ticks after which `time` may be over, at least one.
+fn ticks(time: Duration) -> u64 {
+    time.as_millis().div_ceil(TICK.as_millis()).max(1) as u64
+}
+
+/// Returns the processor time of this thread, or nothing if the system does not say.
+///
+/// A call is limited by it and not by the time of a clock: a busy machine must neither fail a good
+/// plugin nor change the report of a simulation.
+fn processor_time() -> Option<Duration> {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok().map(Duration::from)
+}
 
 /// Counts ticks while calls run, and sleeps otherwise. Time in which the process does not run, such
 /// as that of a frozen function, does not count.
@@ -212,12 +232,37 @@ impl Drop for WatchedCall<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(feature = "compiler")]
+    use crate::wasm::guest::Subject;
+    #[cfg(feature = "compiler")]
+    use tidegate_core::queue::plugin::Role;
 
     #[test]
     fn the_recorded_engine_has_its_full_version() {
         let manifest = include_str!("../../../Cargo.toml");
         let version = ENGINE.strip_prefix("wasmtime ").unwrap().split('/').next().unwrap();
         assert!(manifest.contains(&format!("wasmtime = {{ version = \"={version}\"")), "{version}");
+    }
+
+    /// The time that other programs take passes on the clock, and not in the thread of the call.
+    #[cfg(feature = "compiler")]
+    #[test]
+    fn time_without_the_processor_does_not_count() {
+        // (module (func (export "f")))
+        let module = b"\0asm\x01\0\0\0\x01\x04\x01\x60\0\0\x03\x02\x01\0\x07\x05\x01\x01f\0\0\x0a\x04\x01\x02\0\x0b";
+        let code = Engine::new(&config()).unwrap().precompile_module(module).unwrap();
+        let runtime = Runtime::new().unwrap();
+        // SAFETY: the compiler has written the code a line above.
+        #[allow(unsafe_code, reason = "the code comes from the compiler")]
+        let module = unsafe { wasmtime::Module::deserialize(&runtime.engine, code) }.unwrap();
+        let guest = Guest::new(None, Subject::Itself(Role::Throttler));
+        let (outcome, _) = runtime.call(guest, |store| {
+            let instance = wasmtime::Instance::new(&mut *store, &module, &[])?;
+            let function = instance.get_typed_func::<(), ()>(&mut *store, "f")?;
+            (0..1000).for_each(|_| runtime.engine.increment_epoch());
+            function.call(&mut *store, ())
+        });
+        outcome.unwrap();
     }
 
     #[test]

@@ -45,7 +45,7 @@ fn job_types() -> [Value; 3] {
 /// A plugin that fails, one without code for this release, an unused one, and a healthy one.
 fn plugins() -> [Value; 4] {
     let timeout = sample::plugin_fault(json!({
-        "version": 2, "kind": "timeout", "message": "took longer than 250 ms",
+        "version": 2, "kind": "timeout", "message": "used more than 250 ms of processor time",
     }));
     let trapped = sample::plugin_fault(json!({"message": "long ago"}));
     [

@@ -308,8 +308,11 @@ async fn a_plugin_that_cannot_start_is_refused() {
     )
     .await;
     let start = format!("(func $begin {FOREVER}) (start $begin)");
-    refused_for(Guest::throttler().items(&start), "`throttle.describe`: took longer than 250 ms")
-        .await;
+    refused_for(
+        Guest::throttler().items(&start),
+        "`throttle.describe`: used more than 250 ms of processor time",
+    )
+    .await;
     let start = "(func $begin (unreachable)) (start $begin)";
     refused_for(
         Guest::throttler().items(start),

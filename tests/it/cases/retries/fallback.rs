@@ -148,7 +148,7 @@ async fn a_failed_strategy_pauses_and_the_backoff_decides() {
             }
             Err(Fault {
                 kind: *fails.lock(),
-                message: format!("took longer than 250 ms with {}", call.config),
+                message: format!("used more than 250 ms of processor time with {}", call.config),
             })
         }));
         harness.push("planner", "v1", None, Some(Description::default())).await.unwrap();

@@ -171,7 +171,11 @@ fn run() -> Vec<(&'static str, Guest, End)> {
     let loops =
         |body: &str| decides(&format!("(loop $forever {body} (br $forever)) (unreachable)"));
     vec![
-        ("a loop of square roots", decides(FOREVER), Fault(Timeout, "took longer than 250 ms")),
+        (
+            "a loop of square roots",
+            decides(FOREVER),
+            Fault(Timeout, "used more than 250 ms of processor time"),
+        ),
         (
             "a loop of tail calls",
             decides("(call $spin (i32.const 0))").items(tail),

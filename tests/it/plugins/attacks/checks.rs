@@ -52,7 +52,7 @@ fn checks() -> Vec<(&'static str, Guest, End)> {
     let text = r#"(data (i32.const 2048) "\00\08\00\00\02\00\00\00\00\08\00\00\02\00\00\00")
         (data (i32.const 2048) "\ff\fe")"#;
     vec![
-        ("a loop", check(FOREVER), Fault(Timeout, "took longer than 250 ms")),
+        ("a loop", check(FOREVER), Fault(Timeout, "used more than 250 ms of processor time")),
         (
             "recursion",
             check("(call $deep (i32.const 0))").items(DEEP),
@@ -126,7 +126,7 @@ async fn attacks_in_describe_are_refused_at_the_push() {
         ))
     };
     let attacks = [
-        ("a loop", describe(FOREVER), "took longer than 250 ms"),
+        ("a loop", describe(FOREVER), "used more than 250 ms of processor time"),
         ("recursion", describe("(call $deep (i32.const 0))").items(DEEP), "512 KiB of stack"),
         ("a trap", describe("(unreachable)"), "unreachable"),
         (
