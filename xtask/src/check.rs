@@ -67,7 +67,7 @@ const STAGES: [Stage; 20] = [
         &["cargo", "nextest", "run", "--workspace", "--features", "aws", "fuzz::"],
     ),
     (
-        "sixty kills and two hundred lost machines under mixed load",
+        "sixty kills, sixty outages and two hundred lost machines under mixed load",
         &[],
         &[
             "cargo",
@@ -79,7 +79,7 @@ const STAGES: [Stage; 20] = [
             "--run-ignored",
             "only",
             "-E",
-            "test(killed_sixty_times) + test(lost_two_hundred_times)",
+            "test(sixty_times) + test(lost_two_hundred_times)",
         ],
     ),
     ("scale: every scenario in full", &[], &scale::RUN),

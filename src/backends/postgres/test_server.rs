@@ -89,11 +89,39 @@ fn shared() -> io::Result<PathBuf> {
     Ok(dir)
 }
 
-/// Starts a server that only one test uses. Returns the address of its database.
-pub fn own_server() -> String {
-    let dir = std::env::temp_dir().join(format!("tidegate-pg-own-{}", std::process::id()));
-    make_folder(&dir).and_then(|()| start(&dir, std::process::id())).expect("it can be started");
-    address_in(&dir, "postgres")
+/// A server that only one test uses.
+pub struct OwnServer {
+    dir: PathBuf,
+}
+
+impl OwnServer {
+    /// Starts the server.
+    pub fn start() -> Self {
+        let dir = std::env::temp_dir().join(format!("tidegate-pg-own-{}", std::process::id()));
+        make_folder(&dir)
+            .and_then(|()| start(&dir, std::process::id()))
+            .expect("it can be started");
+        Self { dir }
+    }
+
+    /// The address of its database, over its socket.
+    pub fn address(&self) -> String {
+        address_in(&self.dir, "postgres")
+    }
+
+    /// Its socket.
+    pub fn socket(&self) -> PathBuf {
+        self.dir.join(SOCKET)
+    }
+
+    /// Kills it with SIGKILL, and starts it again on its data.
+    pub fn kill_and_start(&self) {
+        let lock = fs::read_to_string(self.dir.join("data/postmaster.pid")).expect("it runs");
+        let process = lock.lines().next().expect("it is the first line");
+        let killed = Command::new("kill").args(["-KILL", process]).status().expect("there is kill");
+        assert!(killed.success(), "{killed}");
+        serve(&self.dir).expect("it can be started again");
+    }
 }
 
 /// A folder that only the user of the server can enter, unless a process of this run has made it.
@@ -105,44 +133,56 @@ fn make_folder(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Starts a server in `dir`, which ends when the process `owner` does.
+/// Makes the data of a server in `dir`, and starts it. It ends when the process `owner` does.
 fn start(dir: &Path, owner: u32) -> io::Result<()> {
-    let (programs, user, data) = (programs(), user(), dir.join("data"));
-    let mut initdb = command(&programs.join("initdb"), user);
+    let data = dir.join("data");
+    let mut initdb = command(&programs().join("initdb"), user());
     initdb.arg("-D").arg(&data).args(["-U", "tidegate", "-A", "trust", "-E", "UTF8"]);
     initdb.args(["--locale=C", "--no-sync", "--wal-segsize=1"]);
     let output = initdb.output()?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     fs::write(data.join("postgresql.auto.conf"), SETTINGS)?;
-    let mut server = command(&programs.join("postgres"), user);
-    server.arg("-D").arg(&data).arg("-k").arg(dir).stdout(Stdio::null()).stderr(Stdio::null());
-    // A signal to the tests by their terminal must not stop it.
-    let server = server.process_group(0).spawn()?.id();
+    serve(dir)?;
     let script = format!(
-        "while kill -0 {owner}; do sleep 1; done; kill -QUIT {server}; \
-         while kill -0 {server}; do sleep 0.1; done; rm -rf '{dir}'",
+        "while kill -0 {owner}; do sleep 1; done; server=$(head -n 1 '{data}/postmaster.pid'); \
+         kill -QUIT $server; while kill -0 $server; do sleep 0.1; done; rm -rf '{dir}'",
+        data = data.display(),
         dir = dir.display()
     );
     let mut shell = command(Path::new("sh"), None);
     shell.args(["-c", &script]).stdout(Stdio::null()).stderr(Stdio::null());
     shell.process_group(0).spawn()?;
+    Ok(())
+}
+
+/// Starts the server in `dir` on its data, and waits until it answers.
+fn serve(dir: &Path) -> io::Result<()> {
+    let mut start = command(&programs().join("postgres"), user());
+    start.arg("-D").arg(dir.join("data")).arg("-k").arg(dir);
+    // A signal to the tests by their terminal must not stop it.
+    start.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+    let mut server = start.spawn()?;
     let config: tokio_postgres::Config = address_in(dir, "postgres").parse().expect("it is valid");
     let ready = async move {
         let mut wait = tokio::time::interval(Duration::from_millis(20));
         for _ in 0..1500 {
             if config.connect(tokio_postgres::NoTls).await.is_ok() {
-                return true;
+                return Ok(true);
+            }
+            // It refuses to start while a process of a killed one still uses the data.
+            if server.try_wait()?.is_some() {
+                server = start.spawn()?;
             }
             wait.tick().await;
         }
-        false
+        io::Result::Ok(false)
     };
     // The caller may be on a runtime.
     let waiter = std::thread::spawn(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.expect("a runtime can be made").block_on(ready)
     });
-    assert!(waiter.join().expect("it does not panic"), "the server does not answer");
+    assert!(waiter.join().expect("it does not panic")?, "the server does not answer");
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use tokio::{
 use super::server::{RUNTIME, clock, open, rows, settings_at, settings_of_a_database, store};
 use crate::postgres::{
     PostgresStore, Settings,
-    test_server::{address_in, own_server, socket},
+    test_server::{OwnServer, address_in, socket},
 };
 use tidegate_core::{
     job::{Job, JobId},
@@ -221,7 +221,7 @@ fn a_commit_is_cut_at_every_byte() {
 /// The wait for a standby was cancelled: the commit is only on this machine.
 #[test]
 fn a_commit_that_no_standby_confirms_is_no_success() {
-    let store = Arc::new(open(&settings_at(&own_server())));
+    let store = Arc::new(open(&settings_at(&OwnServer::start().address())));
     let [one, two] = ["one", "two"].map(|id| job(id).build());
     let commit = |job: Job| {
         let store = Arc::clone(&store);

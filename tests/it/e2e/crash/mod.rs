@@ -10,6 +10,7 @@
 
 mod books;
 mod load;
+mod outages;
 mod transactions;
 
 use std::{
@@ -24,6 +25,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tidegate_backends::postgres::test_server;
 use tidegate_core::time::Timestamp;
+use tokio::task::JoinHandle;
 
 use self::{
     books::Books,
@@ -33,6 +35,7 @@ use super::{
     api::Api,
     bucket::{Bucket, new_log_in_s3, server_of_log},
     serve::{Setup, Tidegate},
+    target::Target,
     wait::{eventually, until},
 };
 
@@ -46,8 +49,8 @@ struct Servers {
 enum Store {
     /// In the directory of the only server.
     Directory,
-    /// In the tables of a schema of Postgres.
-    Tables { schema: String },
+    /// In the tables of a schema of the Postgres at this address.
+    Tables { address: String, schema: String },
     /// In a log in a bucket. The disk of a server is lost with it.
     Log,
 }
@@ -84,78 +87,121 @@ async fn take_ready(tides: &mut Vec<Tidegate>) -> Tidegate {
     tides.swap_remove(at)
 }
 
-/// Kills one of the servers `kills` times under load, then waits for the end of every job. Returns
-/// one of the servers.
-async fn killed(
-    Servers { setups, store }: Servers,
-    kills: usize,
-    seed: u64,
-    books: &Arc<Books>,
-) -> Tidegate {
-    let mut chance = StdRng::seed_from_u64(seed);
-    let target = load::target(Arc::clone(books)).await;
-    let mut tides = join_all(setups.into_iter().map(Setup::follow)).await;
-    let ready = take_ready(&mut tides).await;
-    load::configure(&ready, &target).await;
-    tides.push(ready);
-    *books.apis.lock() = tides.iter().map(|tide| tide.api.clone()).collect();
-    let ways = [Way::Single, Way::Batch, Way::Put, Way::Event];
-    let mut clients: Vec<_> =
-        ways.into_iter().map(|way| tokio::spawn(load::client(Arc::clone(books), way))).collect();
-    if let Store::Tables { schema } = &store {
-        let schema = schema.clone();
-        clients.push(tokio::spawn(transactions::client(Arc::clone(books), schema)));
+/// Servers under load.
+struct Running {
+    books: Arc<Books>,
+    store: Store,
+    tides: Vec<Tidegate>,
+    clients: Vec<JoinHandle<()>>,
+    workers: Vec<JoinHandle<()>>,
+    chance: StdRng,
+    /// The pushes go to it.
+    _target: Target,
+}
+
+impl Running {
+    /// Starts and configures the servers, and all clients and workers.
+    async fn start(Servers { setups, store }: Servers, seed: u64) -> Self {
+        let books = Arc::new(Books::default());
+        let target = load::target(Arc::clone(&books)).await;
+        let mut tides = join_all(setups.into_iter().map(Setup::follow)).await;
+        let ready = take_ready(&mut tides).await;
+        load::configure(&ready, &target).await;
+        tides.push(ready);
+        *books.apis.lock() = tides.iter().map(|tide| tide.api.clone()).collect();
+        let mut clients: Vec<_> = [Way::Single, Way::Batch, Way::Put, Way::Event]
+            .into_iter()
+            .map(|way| tokio::spawn(load::client(Arc::clone(&books), way)))
+            .collect();
+        if let Store::Tables { address, schema } = &store {
+            let (address, schema) = (address.clone(), schema.clone());
+            clients.push(tokio::spawn(transactions::client(Arc::clone(&books), address, schema)));
+        }
+        let queues = [None, None, Some("pulled"), Some("shared"), Some("shared"), Some("rated")];
+        let workers = queues
+            .into_iter()
+            .zip(0..)
+            .map(|(queue, name)| {
+                let chance = StdRng::seed_from_u64(seed + name as u64);
+                tokio::spawn(load::worker(Arc::clone(&books), name, queue, chance))
+            })
+            .collect();
+        let chance = StdRng::seed_from_u64(seed);
+        Self { books, store, tides, clients, workers, chance, _target: target }
     }
-    let queues = [None, None, Some("pulled"), Some("shared"), Some("shared"), Some("rated")];
-    let workers: Vec<_> = queues
-        .into_iter()
-        .zip(0..)
-        .map(|(queue, name)| {
-            let chance = StdRng::seed_from_u64(seed + name as u64);
-            tokio::spawn(load::worker(Arc::clone(books), name, queue, chance))
-        })
-        .collect();
-    for _ in 0..kills {
-        let aim = books.events.load(Ordering::Relaxed) + chance.random_range(5..250);
-        eventually("enough has happened for the next kill", || async {
-            (books.events.load(Ordering::Relaxed) >= aim).then_some(())
+
+    /// Waits for a random time, which is counted in what happens.
+    async fn go_on(&mut self) {
+        let events = || self.books.events.load(Ordering::Relaxed);
+        let aim = events() + self.chance.random_range(5..250);
+        eventually("enough has happened for the next fault", || async {
+            (events() >= aim).then_some(())
         })
         .await;
-        let tide = tides.swap_remove(chance.random_range(0..tides.len()));
-        books.apis.lock().retain(|api| api.base != tide.api.base);
-        let mut setup = tide.kill();
-        if matches!(store, Store::Log) {
+    }
+
+    /// Takes one of the servers, to which no more requests are sent.
+    fn take_any(&mut self) -> Tidegate {
+        let tide = self.tides.swap_remove(self.chance.random_range(0..self.tides.len()));
+        self.books.apis.lock().retain(|api| api.base != tide.api.base);
+        tide
+    }
+
+    /// Adds a server, which gets requests.
+    fn add(&mut self, tide: Tidegate) {
+        self.books.apis.lock().push(tide.api.clone());
+        self.tides.push(tide);
+    }
+
+    /// Kills one of the servers, and starts it again.
+    async fn kill(&mut self) {
+        let mut setup = self.take_any().kill();
+        if matches!(self.store, Store::Log) {
             std::fs::remove_dir_all(setup.data()).unwrap();
         }
-        if chance.random_ratio(1, 4) {
+        if self.chance.random_ratio(1, 4) {
+            let chance = &mut self.chance;
             setup = setup.start_and_kill(|| load::work(chance.random_range(0..200))).await;
         }
         // A standby is not ready as long as another server leads.
-        let tide = setup.follow().await;
-        books.apis.lock().push(tide.api.clone());
-        tides.push(tide);
+        self.add(setup.follow().await);
     }
-    books.enough.store(true, Ordering::Relaxed);
-    for client in clients {
-        client.await.unwrap();
+
+    /// Ends the load, waits for the end of every job, and compares what the servers say with the records
+    /// of the clients.
+    async fn finish(mut self) {
+        let books = &self.books;
+        books.enough.store(true, Ordering::Relaxed);
+        for client in self.clients {
+            client.await.unwrap();
+        }
+        let tide = take_ready(&mut self.tides).await;
+        // A read adds what a transaction has requested, so that no list of jobs lacks it.
+        let acknowledged = books.acknowledged.lock().clone();
+        for id in acknowledged {
+            tide.job(&id).await;
+        }
+        tide.post("/v1/schedules/beats/pause", Value::Null).await.good();
+        until(|| async {
+            let left = tide.get("/v1/jobs?state=scheduled,running&limit=1000").await.is(200);
+            (left["jobs"] == json!([]) && left.get("next_cursor").is_none(), left)
+        })
+        .await;
+        books.over.store(true, Ordering::Relaxed);
+        for worker in self.workers {
+            worker.await.unwrap();
+        }
+        let faults = std::mem::take(&mut *books.faults.lock());
+        assert!(faults.is_empty(), "{faults:#?}");
+        no_limit_was_exceeded(books);
+        the_rate_was_kept(&tide).await;
+        no_event_and_no_occurrence_was_lost(&tide, books).await;
+        every_job_is_accounted_for(&tide, books).await;
+        no_job_of_an_undone_transaction_exists(&tide, books).await;
+        let (acknowledged, ordered) = (books.acknowledged.lock().len(), books.ordered.lock().len());
+        let attempts: usize = books.started.lock().values().map(Vec::len).sum();
+        println!("{acknowledged} jobs, {ordered} orders, {attempts} attempts seen");
     }
-    let tide = take_ready(&mut tides).await;
-    // A read adds what a transaction has requested, so that no list of jobs lacks it.
-    let acknowledged = books.acknowledged.lock().clone();
-    for id in acknowledged {
-        tide.job(&id).await;
-    }
-    tide.post("/v1/schedules/beats/pause", Value::Null).await.good();
-    until(|| async {
-        let left = tide.get("/v1/jobs?state=scheduled,running&limit=1000").await.is(200);
-        (left["jobs"] == json!([]) && left.get("next_cursor").is_none(), left)
-    })
-    .await;
-    books.over.store(true, Ordering::Relaxed);
-    for worker in workers {
-        worker.await.unwrap();
-    }
-    tide
 }
 
 /// Every job of a type.
@@ -277,18 +323,13 @@ async fn no_job_of_an_undone_transaction_exists(api: &Api, books: &Books) {
 }
 
 async fn loses_nothing_and_keeps_limits(servers: Servers, kills: usize) {
-    let books = Arc::new(Books::default());
-    let tide = killed(servers, kills, 20_261_120, &books).await;
-    let faults = std::mem::take(&mut *books.faults.lock());
-    assert!(faults.is_empty(), "{faults:#?}");
-    no_limit_was_exceeded(&books);
-    the_rate_was_kept(&tide).await;
-    no_event_and_no_occurrence_was_lost(&tide, &books).await;
-    every_job_is_accounted_for(&tide, &books).await;
-    no_job_of_an_undone_transaction_exists(&tide, &books).await;
-    let (acknowledged, ordered) = (books.acknowledged.lock().len(), books.ordered.lock().len());
-    let attempts: usize = books.started.lock().values().map(Vec::len).sum();
-    println!("{kills} kills: {acknowledged} jobs, {ordered} orders, {attempts} attempts seen");
+    let mut running = Running::start(servers, 20_261_120).await;
+    for _ in 0..kills {
+        running.go_on().await;
+        running.kill().await;
+    }
+    let acknowledged = running.books.acknowledged.lock().len();
+    running.finish().await;
     assert!(acknowledged > 20 * kills, "only {acknowledged} were acknowledged");
 }
 
@@ -303,24 +344,32 @@ async fn a_server_killed_sixty_times_loses_nothing_and_keeps_limits() {
     loses_nothing_and_keeps_limits(Servers::one(), 60).await;
 }
 
-/// Servers on one database in Postgres.
-fn shared(count: usize) -> Servers {
+/// Servers on one database in Postgres, which they reach at `addresses`, and tests at the first of them.
+fn shared(addresses: &[String]) -> Servers {
     let schema = test_server::new_name();
-    let store = format!("{}&schema={schema}", test_server::address("postgres"));
     let key = base64::engine::general_purpose::STANDARD.encode([7; 32]);
-    let setup = || Setup::new().env("TIDEGATE_STORE", &store).env("TIDEGATE_ENCRYPTION_KEY", &key);
-    Servers { setups: (0..count).map(|_| setup()).collect(), store: Store::Tables { schema } }
+    let setup = |address: &String| {
+        let store = format!("{address}&schema={schema}");
+        Setup::new().env("TIDEGATE_STORE", store).env("TIDEGATE_ENCRYPTION_KEY", &key)
+    };
+    let setups = addresses.iter().map(setup).collect();
+    Servers { setups, store: Store::Tables { address: addresses[0].clone(), schema } }
+}
+
+/// Three servers on the Postgres that tests share.
+fn three() -> Servers {
+    shared(&std::array::from_fn::<_, 3, _>(|_| test_server::address("postgres")))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_servers_killed_at_any_time_lose_nothing() {
-    loses_nothing_and_keeps_limits(shared(3), 8).await;
+    loses_nothing_and_keeps_limits(three(), 8).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes; cargo xtask check --full runs it"]
 async fn postgres_servers_killed_sixty_times_lose_nothing() {
-    loses_nothing_and_keeps_limits(shared(3), 60).await;
+    loses_nothing_and_keeps_limits(three(), 60).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,19 +3,29 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use tidegate_backends::postgres::test_server;
-use tokio_postgres::{NoTls, SimpleQueryMessage};
+use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
 use super::{
     books::Books,
     load::{goes_on, job},
 };
+use crate::e2e::wait::eventually;
 
-/// Requests jobs in transactions until the last kill. Of four transactions, one is rolled back.
-pub async fn client(books: Arc<Books>, schema: String) {
-    let config: tokio_postgres::Config = test_server::address("postgres").parse().unwrap();
-    let (application, connection) = config.connect(NoTls).await.unwrap();
-    tokio::spawn(connection);
+/// Connects to Postgres. It may be down for a moment.
+async fn connect(address: &str) -> Client {
+    let config: &tokio_postgres::Config = &address.parse().unwrap();
+    eventually("Postgres answers", || async {
+        let (client, connection) = config.connect(NoTls).await.ok()?;
+        tokio::spawn(connection);
+        Some(client)
+    })
+    .await
+}
+
+/// Requests jobs in transactions of the database at `address` until the last fault. Of four transactions,
+/// one is rolled back.
+pub async fn client(books: Arc<Books>, address: String, schema: String) {
+    let mut application = connect(&address).await;
     let mut n = 0;
     while goes_on(&books).await {
         n += 1;
@@ -24,7 +34,11 @@ pub async fn client(books: Arc<Books>, schema: String) {
         let is_undone = n % 4 == 0;
         let end = if is_undone { "ROLLBACK" } else { "COMMIT" };
         let transaction = format!("BEGIN; SELECT \"{schema}\".enqueue('{name}', '{data}'); {end}");
-        let messages = application.simple_query(&transaction).await.unwrap();
+        let Ok(messages) = application.simple_query(&transaction).await else {
+            // Nobody knows whether it was committed.
+            application = connect(&address).await;
+            continue;
+        };
         let id = messages.iter().find_map(|message| match message {
             SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
             _ => None,
