@@ -16,7 +16,7 @@ use tidegate_backends::{
     system::{SystemClock, SystemEntropy},
 };
 use tidegate_core::time::Timestamp;
-use tidegate_server::settings::Settings;
+use tidegate_server::settings::{Fault, Settings};
 
 /// The commands on a replicated log.
 #[derive(Debug, Subcommand)]
@@ -50,6 +50,12 @@ pub struct Address {
     /// A TOML file with the server's settings.
     #[arg(long, env = "TIDEGATE_CONFIG")]
     config: Option<PathBuf>,
+    /// A file with the keys of objects that are encrypted [default: the server's settings].
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_ENCRYPTION_KEY_FILE")]
+    encryption_key_file: Option<PathBuf>,
+    /// The keys themselves: only as a variable, because others can see the arguments of a process.
+    #[arg(long, env = "TIDEGATE_ENCRYPTION_KEY", hide = true, hide_env_values = true)]
+    encryption_key: Option<String>,
 }
 
 /// Reads the log.
@@ -183,19 +189,33 @@ async fn objects(address: Address, number: u64, ctx: &Context) -> anyhow::Result
 /// A reader of the log that the options name.
 async fn open(address: Address) -> anyhow::Result<(LogReader, BucketAddress)> {
     let usage = |text: String| anyhow::Error::from(UsageError(text));
-    let address = match &address.log {
-        Some(url) => BucketAddress::parse(url).map_err(|bad| usage(format!("--log {bad}")))?,
-        None => Settings::load(address.config.as_deref(), &())?
-            .log_address()
-            .map_err(|fault| usage(format!("the setting {} {}", fault.setting, fault.problem)))?
-            .ok_or_else(|| usage("name the bucket of the log with --log".into()))?,
+    let wrong = |fault: Fault| usage(format!("the setting {} {}", fault.setting, fault.problem));
+    let Address { log, config, encryption_key, encryption_key_file } = address;
+    let (address, keys) = match &log {
+        Some(url) => {
+            let address = BucketAddress::parse(url).map_err(|bad| usage(format!("--log {bad}")))?;
+            let settings = Settings { encryption_key, encryption_key_file, ..Settings::default() };
+            (address, settings.keys())
+        }
+        None => {
+            let settings = Settings::load(config.as_deref(), &())?;
+            let address = settings.log_address().map_err(wrong)?;
+            let address =
+                address.ok_or_else(|| usage("name the bucket of the log with --log".into()))?;
+            (address, settings.keys())
+        }
     };
+    let keys = keys.map_err(wrong)?.load().context("the keys of the log")?;
     let no_log = || usage(format!("{address} has no log"));
     // A client would create it.
     if address.directory().is_some_and(|dir| !dir.is_dir()) {
         return Err(no_log());
     }
-    let bucket = Arc::new(address.connect().context("log")?.log);
+    let mut clients = address.connect().context("log")?;
+    if let Some(keys) = keys {
+        clients = clients.with_keys(keys, false);
+    }
+    let bucket = Arc::new(clients.log);
     let edge = Edge {
         bucket: Arc::clone(&bucket) as _,
         clock: Arc::new(SystemClock),

@@ -17,7 +17,10 @@ use object_store::{
 use url::{Position, Url};
 
 use super::{bucket::StoreBucket, requests::Requests};
-use crate::private;
+use crate::{
+    private,
+    sealed::{EncryptedObjects, Keys},
+};
 
 /// How long a request of the log may take. It is sent again then.
 const LOG_TIMEOUT: Duration = Duration::from_secs(5);
@@ -90,6 +93,16 @@ pub struct BucketClients {
     pub log: StoreBucket,
     /// Large bodies and plugin code. A failed request is repeated.
     pub objects: Arc<dyn ObjectStore>,
+}
+
+impl BucketClients {
+    /// The same clients, which decrypt objects with `keys`, and encrypt new ones with the first of them
+    /// if `encrypts` is set.
+    #[must_use]
+    pub fn with_keys(self, keys: Keys, encrypts: bool) -> Self {
+        let objects = EncryptedObjects::new(self.objects, keys.clone(), encrypts);
+        Self { log: self.log.with_keys(keys, encrypts), objects: Arc::new(objects) }
+    }
 }
 
 impl BucketAddress {

@@ -20,6 +20,10 @@ use super::{
     key::ObjectKey,
     truncate::Removable,
 };
+use crate::sealed::{
+    Keys,
+    object::{ObjectError, key_of},
+};
 
 /// The first wait before a request is repeated; each further one is twice as long.
 pub(super) const MIN_RETRY_DELAY: Duration = Duration::from_millis(50);
@@ -52,18 +56,57 @@ pub struct StoreBucket {
     /// The client for the parts of snapshots, which take longer than other objects.
     parts: Arc<dyn ObjectStore>,
     prefix: Path,
+    encryption: Option<Encryption>,
+}
+
+/// The keys of the objects of a log.
+#[derive(Debug)]
+struct Encryption {
+    keys: Keys,
+    /// Whether new objects are encrypted.
+    encrypts: bool,
 }
 
 impl StoreBucket {
     /// The objects below `prefix`.
     pub fn new(store: Arc<dyn ObjectStore>, prefix: Path) -> Self {
-        Self { parts: Arc::clone(&store), store, prefix }
+        Self { parts: Arc::clone(&store), store, prefix, encryption: None }
     }
 
     /// The same, with another client for the parts of snapshots.
     #[must_use]
     pub fn with_parts_in(self, parts: Arc<dyn ObjectStore>) -> Self {
         Self { parts, ..self }
+    }
+
+    /// The same, which decrypts objects with `keys`, and encrypts new ones with the first of them if
+    /// `encrypts` is set.
+    #[must_use]
+    pub fn with_keys(self, keys: Keys, encrypts: bool) -> Self {
+        Self { encryption: Some(Encryption { keys, encrypts }), ..self }
+    }
+
+    /// Encrypts the bytes of a new object. The identity stays clear: it says which log this is to a
+    /// server that has no key.
+    fn seal(&self, key: &ObjectKey, bytes: Bytes) -> Result<Bytes, ObjectError> {
+        match &self.encryption {
+            Some(Encryption { keys, encrypts: true }) if *key != ObjectKey::Identity => {
+                keys.seal_object(&bytes, &key.to_string()).map(Bytes::from)
+            }
+            _ => Ok(bytes),
+        }
+    }
+
+    /// Decrypts the bytes of an object. What cannot be decrypted stays as it is, and
+    /// [`Object::decode`](super::object::Object::decode) names its key.
+    fn open(&self, key: &ObjectKey, bytes: Bytes) -> Bytes {
+        let opened = match &self.encryption {
+            Some(Encryption { keys, .. }) if key_of(&bytes).is_some() => {
+                keys.open_object(&bytes, &key.to_string())
+            }
+            _ => return bytes,
+        };
+        opened.map_or(bytes, Bytes::from)
     }
 
     fn store(&self, key: &ObjectKey) -> &dyn ObjectStore {
@@ -79,6 +122,13 @@ impl StoreBucket {
 impl LogBucket for StoreBucket {
     async fn create(&self, key: &ObjectKey, bytes: Bytes) -> PutAnswer {
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+        let bytes = match self.seal(key, bytes) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                tracing::error!(%key, %error, "an object of the log cannot be encrypted");
+                return PutAnswer::Unknown;
+            }
+        };
         let (store, path) = (self.store(key), self.path(&key.to_string()));
         let written = store.put_opts(&path, PutPayload::from(bytes), options).await;
         match written {
@@ -99,7 +149,7 @@ impl LogBucket for StoreBucket {
         let (store, path) = (self.store(key), self.path(&key.to_string()));
         let read = async { store.get_opts(&path, GetOptions::default()).await?.bytes().await };
         match read.await {
-            Ok(bytes) => GetAnswer::Found(bytes),
+            Ok(bytes) => GetAnswer::Found(self.open(key, bytes)),
             Err(Error::NotFound { .. }) => GetAnswer::Absent,
             Err(error) => {
                 tracing::warn!(%key, %error, "a GET of the log failed");

@@ -15,6 +15,7 @@ use sha2::{Digest as _, Sha256};
 use tidegate_core::time::Timestamp;
 
 use super::key::{Epoch, Slot};
+use crate::sealed::object::key_of;
 
 /// The first bytes of every object.
 const MAGIC: &[u8; 4] = b"TDGL";
@@ -111,6 +112,9 @@ pub enum NotReadable {
     /// They are not what was written.
     #[error("it is damaged: {0}")]
     Damaged(&'static str),
+    /// They are encrypted with the key of this id, which the reader does not have, or they were changed.
+    #[error("it is encrypted with key {0}, which is not given, or it was changed")]
+    Encrypted(String),
     /// A later release wrote them.
     #[error("it has format {0}: a later release wrote it")]
     Newer(u8),
@@ -143,9 +147,12 @@ impl Object {
     ///
     /// # Errors
     ///
-    /// [`NotReadable`] if a bit is not as it was written, or a later release wrote it.
+    /// [`NotReadable`] if a bit is not as it was written, they are encrypted, or a later release wrote them.
     pub fn decode(bytes: Bytes) -> Result<Self, NotReadable> {
         use NotReadable::Damaged;
+        if let Some(key) = key_of(&bytes) {
+            return Err(NotReadable::Encrypted(key));
+        }
         if bytes.len() < HEADER_BYTES + HASH_BYTES {
             return Err(Damaged("it is too short"));
         }

@@ -10,6 +10,11 @@
 //!
 //! A type whose secret cannot be decrypted is an item that cannot be read: its jobs wait.
 
+#[cfg(feature = "bucket")]
+pub(crate) mod object;
+#[cfg(feature = "bucket")]
+mod store;
+
 use std::{fmt, io, sync::Arc};
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
@@ -21,6 +26,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+#[cfg(feature = "bucket")]
+pub use store::EncryptedObjects;
 use tidegate_core::port::{
     StoreLayer, Write,
     job_store::{Committed, Item, ItemKind, JobStore, SharedStore, StoreError, Txn},
@@ -54,6 +61,9 @@ pub struct BadKeys;
 struct Key {
     id: String,
     cipher: RandomizedNonceKey,
+    /// What the keys of objects are derived from.
+    #[cfg(feature = "bucket")]
+    derivable: aws_lc_rs::hkdf::Prk,
 }
 
 /// The keys of a deployment. The first encrypts, all decrypt. `Debug` shows none.
@@ -120,7 +130,12 @@ impl Key {
         let digest = Sha256::new().chain_update("tidegate key id").chain_update(&bytes).finalize();
         let (start, _) = digest.split_first_chunk().expect("a digest has 32 bytes");
         let id = format!("{:08x}", u32::from_be_bytes(*start));
-        Ok(Self { id, cipher })
+        Ok(Self {
+            id,
+            cipher,
+            #[cfg(feature = "bucket")]
+            derivable: object::derivable(&bytes),
+        })
     }
 }
 
@@ -170,8 +185,12 @@ pub enum KeySource {
 
 impl KeySource {
     /// The keys; `None` if the file does not exist or is empty.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or has no keys.
     #[cfg_attr(not(feature = "sqlite"), allow(clippy::unnecessary_wraps, reason = "of a file"))]
-    fn load(&self) -> io::Result<Option<Keys>> {
+    pub fn load(&self) -> io::Result<Option<Keys>> {
         match self {
             Self::Given(keys) => Ok(Some(keys.clone())),
             #[cfg(feature = "sqlite")]

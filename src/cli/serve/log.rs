@@ -64,7 +64,12 @@ pub(super) async fn run(
 ) -> anyhow::Result<ExitCode> {
     make_files_private();
     let Bound { socket, address, limits } = bind(settings).await?;
-    let clients = bucket.connect().context("log")?;
+    let keys = settings.keys()?;
+    let mut clients = bucket.connect().context("log")?;
+    // A file of keys that does not exist yet has encrypted nothing.
+    if let Some(keys) = keys.load().context("encryption_key_file")? {
+        clients = clients.with_keys(keys, settings.log_encryption);
+    }
     let objects = Arc::clone(&clients.objects);
     let (handle, replica, mut node) = follow(bucket, clients, settings, address).await?;
 
@@ -96,8 +101,7 @@ pub(super) async fn run(
             return release(&handle, node).await;
         }
     }
-    let (guard, keys) = (settings.guard(), settings.keys()?);
-    let builder = Server::open_replica(replica.store(), objects, guard, keys)?;
+    let builder = Server::open_replica(replica.store(), objects, settings.guard(), keys)?;
     let assembled = tokio::select! {
         assembled = assemble(settings, sources, Some(metrics), None, address, builder) => {
             match assembled {

@@ -14,6 +14,7 @@ impl Default for Settings {
             log: None,
             standby: false,
             takeover_seconds: Seconds::new(7),
+            log_encryption: false,
             encryption_key: None,
             encryption_key_file: None,
             admin_token: None,

@@ -22,6 +22,9 @@ impl Settings {
             if self.standby {
                 return fault("standby", "must not be given without log");
             }
+            if self.log_encryption {
+                return fault("log_encryption", "must not be given without log");
+            }
             return Ok(());
         };
         if self.store.is_some() {
@@ -120,6 +123,8 @@ mod tests {
         assert_eq!(fault.unwrap().setting, "log");
         let fault = fault_of(|settings| (settings.log, settings.standby) = (None, true));
         assert_eq!(fault.unwrap().setting, "standby");
+        let fault = fault_of(|settings| (settings.log, settings.log_encryption) = (None, true));
+        assert_eq!(fault.unwrap().setting, "log_encryption");
         let store = "postgres://db.example/jobs".to_owned();
         let fault = fault_of(|settings| settings.store = Some(store));
         assert_eq!(fault.unwrap().setting, "log");

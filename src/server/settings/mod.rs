@@ -81,6 +81,9 @@ documented! {
         /// How long after the last sign of life of the leader of `log` a standby takes over, in
         /// seconds, 1 to 600. A shorter time costs more requests.
         pub takeover_seconds: Seconds,
+        /// Encrypt what the server writes into the bucket of `log` with `encryption_key`: jobs, results,
+        /// large bodies, plugins, snapshots. Objects from before stay as they are, and are read.
+        pub log_encryption: bool,
         /// The key that encrypts the secrets of targets in the database: 32 random bytes in base64
         /// (`openssl rand -base64 32`). Several, separated by commas: the first encrypts, all
         /// decrypt. Default: the key in the file `key` of the data directory, created if missing.

@@ -545,6 +545,57 @@ fn ran(command: &mut Command) -> String {
     String::from_utf8([ran.stdout, ran.stderr].concat()).unwrap()
 }
 
+/// The objects of a log that have data of jobs: all but its identity and the hints.
+fn objects_with_data(bucket: &Bucket) -> Vec<Vec<u8>> {
+    let root = bucket.0.path().join("log");
+    let names = files(&root, ".");
+    let with_data = names.iter().filter(|name| *name != "./log.json" && !name.contains("/hint/"));
+    with_data.map(|name| std::fs::read(root.join(name)).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn an_encrypted_log_is_read_with_its_key_alone() {
+    let bucket = Bucket::new();
+    let encrypted = || bucket.server().env("TIDEGATE_LOG_ENCRYPTION", "true");
+    let server = encrypted().start().await;
+    server.job_type("t", json!({})).await;
+    let data = json!({"text": "x".repeat(600 << 10)});
+    let job = json!({"type": "t", "data": data});
+    let id = server.post("/v1/jobs", job).await.is(201)["id"].as_str().unwrap().to_owned();
+    lose(server);
+    let server = encrypted().start().await;
+    assert_eq!(server.job(&id).await["data"], data);
+    eventually("there is a snapshot", || async { (bucket.objects("snap") > 0).then_some(()) })
+        .await;
+    drop(server.stop().await);
+    assert!(bucket.objects("objects") > 0, "the data is a large body");
+    let objects = objects_with_data(&bucket);
+    assert!(objects.iter().all(|bytes| bytes.starts_with(b"TDGE")), "one is clear");
+
+    let verified = |key: Option<&str>| {
+        let mut verify = program(["log", "verify", "--log", &bucket.address()]);
+        let key = key.map(|key| ("TIDEGATE_ENCRYPTION_KEY", key));
+        let done = verify.envs(key).output().unwrap();
+        let text = String::from_utf8([done.stdout, done.stderr].concat()).unwrap();
+        (done.status.code().unwrap(), text)
+    };
+    let (code, text) = verified(Some(KEY));
+    assert!(code == 0 && text.contains("is intact"), "{text}");
+    let (code, text) = verified(None);
+    assert!(code == 1 && text.contains("it is encrypted with key "), "{text}");
+    let other = "ZmVkY2JhOTg3NjU0MzIxMGZlZGNiYTk4NzY1NDMyMTA=";
+    let (status, text) = bucket.server().env("TIDEGATE_ENCRYPTION_KEY", other).refused().await;
+    assert!(!status.success() && text.contains("it is encrypted with key "), "{text}");
+
+    let clear = bucket.server().start().await;
+    assert_eq!(clear.job(&id).await["data"], data);
+    clear.enqueue_a("t").await;
+    let objects = objects_with_data(&bucket);
+    assert!(objects.iter().any(|bytes| bytes.starts_with(b"TDGL")), "none is clear");
+    let (code, text) = verified(Some(KEY));
+    assert!(code == 0 && text.contains("is intact"), "{text}");
+}
+
 #[tokio::test]
 async fn a_bucket_of_another_log_replaces_what_a_directory_has() {
     let (first, second) = (Bucket::new(), Bucket::new());
