@@ -5,8 +5,9 @@
 
 use std::{
     fs, io,
+    net::TcpListener,
     os::unix::{
-        fs::{DirBuilderExt as _, lchown},
+        fs::{DirBuilderExt as _, PermissionsExt as _, lchown},
         net::UnixStream,
         process::{CommandExt as _, parent_id},
     },
@@ -21,8 +22,8 @@ use std::{
 
 /// The socket's folder of the server that tests share.
 static SERVER: LazyLock<PathBuf> = LazyLock::new(|| shared().expect("Postgres can be started"));
-/// The file of the socket in its folder.
-const SOCKET: &str = ".s.PGSQL.5432";
+/// The port of servers that have only a socket, in whose name it is.
+const PORT: u16 = 5432;
 
 /// Settings of a server without durability, which no test needs.
 const SETTINGS: &str = "listen_addresses = ''\nfsync = off\nfull_page_writes = off\n\
@@ -83,8 +84,8 @@ fn shared() -> io::Result<PathBuf> {
     make_folder(&dir)?;
     let lock = fs::File::create(dir.join("lock"))?;
     lock.lock()?;
-    if UnixStream::connect(dir.join(SOCKET)).is_err() {
-        start(&dir, owner)?;
+    if UnixStream::connect(socket_of(&dir, PORT)).is_err() {
+        start(&dir, PORT, owner, "")?;
     }
     Ok(dir)
 }
@@ -92,26 +93,57 @@ fn shared() -> io::Result<PathBuf> {
 /// A server that only one test uses.
 pub struct OwnServer {
     dir: PathBuf,
+    port: u16,
 }
 
 impl OwnServer {
     /// Starts the server.
     pub fn start() -> Self {
+        Self::start_with(PORT, |_| Ok(String::new()))
+    }
+
+    /// Starts a server that accepts encrypted connections on a port of `localhost`, with this certificate
+    /// and its key in PEM.
+    pub fn with_tls(certificate: &str, key: &str) -> Self {
+        let port = TcpListener::bind("localhost:0").and_then(|free| free.local_addr());
+        Self::start_with(port.expect("a port is free").port(), |dir| {
+            for (name, text) in [("tls.crt", certificate), ("tls.key", key)] {
+                let file = dir.join(name);
+                fs::write(&file, text)?;
+                fs::set_permissions(&file, fs::Permissions::from_mode(0o600))?;
+                give(&file)?;
+            }
+            let dir = dir.display();
+            Ok(format!(
+                "listen_addresses = 'localhost'\nssl = on\nssl_cert_file = '{dir}/tls.crt'\n\
+                 ssl_key_file = '{dir}/tls.key'\n"
+            ))
+        })
+    }
+
+    /// Starts a server with the settings that `prepare` returns after it has made files in the folder.
+    fn start_with(port: u16, prepare: impl FnOnce(&Path) -> io::Result<String>) -> Self {
         let dir = std::env::temp_dir().join(format!("tidegate-pg-own-{}", std::process::id()));
         make_folder(&dir)
-            .and_then(|()| start(&dir, std::process::id()))
+            .and_then(|()| prepare(&dir))
+            .and_then(|settings| start(&dir, port, std::process::id(), &settings))
             .expect("it can be started");
-        Self { dir }
+        Self { dir, port }
+    }
+
+    /// The port of `localhost` of a server with TLS.
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// The address of its database, over its socket.
     pub fn address(&self) -> String {
-        address_in(&self.dir, "postgres")
+        address_of(&self.dir, self.port, "postgres")
     }
 
     /// Its socket.
     pub fn socket(&self) -> PathBuf {
-        self.dir.join(SOCKET)
+        socket_of(&self.dir, self.port)
     }
 
     /// Kills it with SIGKILL, and starts it again on its data.
@@ -120,7 +152,7 @@ impl OwnServer {
         let process = lock.lines().next().expect("it is the first line");
         let killed = Command::new("kill").args(["-KILL", process]).status().expect("there is kill");
         assert!(killed.success(), "{killed}");
-        serve(&self.dir).expect("it can be started again");
+        serve(&self.dir, self.port).expect("it can be started again");
     }
 }
 
@@ -129,20 +161,26 @@ fn make_folder(dir: &Path) -> io::Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(dir) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(error),
-        Ok(()) => user().map_or(Ok(()), |(uid, gid)| lchown(dir, Some(uid), Some(gid))),
+        Ok(()) => give(dir),
     }
 }
 
-/// Makes the data of a server in `dir`, and starts it. It ends when the process `owner` does.
-fn start(dir: &Path, owner: u32) -> io::Result<()> {
+/// Makes the user of the server the owner of a file.
+fn give(file: &Path) -> io::Result<()> {
+    user().map_or(Ok(()), |(uid, gid)| lchown(file, Some(uid), Some(gid)))
+}
+
+/// Makes the data of a server in `dir`, and starts it with more settings than the usual ones. It ends when
+/// the process `owner` does.
+fn start(dir: &Path, port: u16, owner: u32, settings: &str) -> io::Result<()> {
     let data = dir.join("data");
     let mut initdb = command(&programs().join("initdb"), user());
     initdb.arg("-D").arg(&data).args(["-U", "tidegate", "-A", "trust", "-E", "UTF8"]);
     initdb.args(["--locale=C", "--no-sync", "--wal-segsize=1"]);
     let output = initdb.output()?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    fs::write(data.join("postgresql.auto.conf"), SETTINGS)?;
-    serve(dir)?;
+    fs::write(data.join("postgresql.auto.conf"), format!("{SETTINGS}{settings}"))?;
+    serve(dir, port)?;
     let script = format!(
         "while kill -0 {owner}; do sleep 1; done; server=$(head -n 1 '{data}/postmaster.pid'); \
          kill -QUIT $server; while kill -0 $server; do sleep 0.1; done; rm -rf '{dir}'",
@@ -156,13 +194,14 @@ fn start(dir: &Path, owner: u32) -> io::Result<()> {
 }
 
 /// Starts the server in `dir` on its data, and waits until it answers.
-fn serve(dir: &Path) -> io::Result<()> {
+fn serve(dir: &Path, port: u16) -> io::Result<()> {
     let mut start = command(&programs().join("postgres"), user());
-    start.arg("-D").arg(dir.join("data")).arg("-k").arg(dir);
+    start.arg("-D").arg(dir.join("data")).arg("-k").arg(dir).args(["-p", &port.to_string()]);
     // A signal to the tests by their terminal must not stop it.
     start.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     let mut server = start.spawn()?;
-    let config: tokio_postgres::Config = address_in(dir, "postgres").parse().expect("it is valid");
+    let config = address_of(dir, port, "postgres");
+    let config: tokio_postgres::Config = config.parse().expect("it is valid");
     let ready = async move {
         let mut wait = tokio::time::interval(Duration::from_millis(20));
         for _ in 0..1500 {
@@ -188,8 +227,17 @@ fn serve(dir: &Path) -> io::Result<()> {
 
 /// The address of a database of the server with its socket in `dir`.
 pub fn address_in(dir: &Path, database: &str) -> String {
+    address_of(dir, PORT, database)
+}
+
+fn address_of(dir: &Path, port: u16, database: &str) -> String {
     let host = dir.display().to_string().replace('/', "%2F");
-    format!("postgres://tidegate@{host}/{database}?sslmode=disable")
+    format!("postgres://tidegate@{host}:{port}/{database}?sslmode=disable")
+}
+
+/// The socket of the server on `port` whose sockets are in `dir`.
+fn socket_of(dir: &Path, port: u16) -> PathBuf {
+    dir.join(format!(".s.PGSQL.{port}"))
 }
 
 /// The address of a database of the server that tests share.
@@ -199,7 +247,7 @@ pub fn address(database: &str) -> String {
 
 /// The socket of the server that tests share.
 pub fn socket() -> PathBuf {
-    SERVER.join(SOCKET)
+    socket_of(&SERVER, PORT)
 }
 
 /// A name for a schema or a database that no other test has.

@@ -10,3 +10,4 @@ mod plans;
 mod races;
 mod retention;
 mod server;
+mod tls;
