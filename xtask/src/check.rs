@@ -67,7 +67,7 @@ const STAGES: [Stage; 20] = [
         &["cargo", "nextest", "run", "--workspace", "--features", "aws", "fuzz::"],
     ),
     (
-        "sixty kills, sixty outages and two hundred lost machines under mixed load",
+        "sixty kills and outages, two hundred lost machines, a full disk",
         &[],
         &[
             "cargo",
@@ -79,7 +79,7 @@ const STAGES: [Stage; 20] = [
             "--run-ignored",
             "only",
             "-E",
-            "test(sixty_times) + test(lost_two_hundred_times)",
+            "test(sixty_times) + test(lost_two_hundred_times) + test(on_a_full_disk)",
         ],
     ),
     ("scale: every scenario in full", &[], &scale::RUN),

@@ -99,14 +99,21 @@ pub struct OwnServer {
 impl OwnServer {
     /// Starts the server.
     pub fn start() -> Self {
-        Self::start_with(PORT, |_| Ok(String::new()))
+        Self::start_with(own_folder(), PORT, |_| Ok(String::new()))
+    }
+
+    /// Starts the server in a folder that exists and is empty.
+    pub fn start_in(dir: &Path) -> Self {
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).expect("the folder is ours");
+        give(dir).expect("the folder is ours");
+        Self::start_with(dir.to_owned(), PORT, |_| Ok(String::new()))
     }
 
     /// Starts a server that accepts encrypted connections on a port of `localhost`, with this certificate
     /// and its key in PEM.
     pub fn with_tls(certificate: &str, key: &str) -> Self {
         let port = TcpListener::bind("localhost:0").and_then(|free| free.local_addr());
-        Self::start_with(port.expect("a port is free").port(), |dir| {
+        Self::start_with(own_folder(), port.expect("a port is free").port(), |dir| {
             for (name, text) in [("tls.crt", certificate), ("tls.key", key)] {
                 let file = dir.join(name);
                 fs::write(&file, text)?;
@@ -122,8 +129,11 @@ impl OwnServer {
     }
 
     /// Starts a server with the settings that `prepare` returns after it has made files in the folder.
-    fn start_with(port: u16, prepare: impl FnOnce(&Path) -> io::Result<String>) -> Self {
-        let dir = std::env::temp_dir().join(format!("tidegate-pg-own-{}", std::process::id()));
+    fn start_with(
+        dir: PathBuf,
+        port: u16,
+        prepare: impl FnOnce(&Path) -> io::Result<String>,
+    ) -> Self {
         make_folder(&dir)
             .and_then(|()| prepare(&dir))
             .and_then(|settings| start(&dir, port, std::process::id(), &settings))
@@ -146,14 +156,20 @@ impl OwnServer {
         socket_of(&self.dir, self.port)
     }
 
-    /// Kills it with SIGKILL, and starts it again on its data.
+    /// Kills it with SIGKILL, unless it has ended, and starts it again on its data.
     pub fn kill_and_start(&self) {
-        let lock = fs::read_to_string(self.dir.join("data/postmaster.pid")).expect("it runs");
-        let process = lock.lines().next().expect("it is the first line");
-        let killed = Command::new("kill").args(["-KILL", process]).status().expect("there is kill");
-        assert!(killed.success(), "{killed}");
+        if let Ok(lock) = fs::read_to_string(self.dir.join("data/postmaster.pid")) {
+            let process = lock.lines().next().expect("it is the first line");
+            let killed = Command::new("kill").args(["-KILL", process]).status();
+            drop(killed.expect("there is kill"));
+        }
         serve(&self.dir, self.port).expect("it can be started again");
     }
+}
+
+/// The folder of a server that only one test uses.
+fn own_folder() -> PathBuf {
+    std::env::temp_dir().join(format!("tidegate-pg-own-{}", std::process::id()))
 }
 
 /// A folder that only the user of the server can enter, unless a process of this run has made it.

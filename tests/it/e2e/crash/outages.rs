@@ -1,10 +1,17 @@
 //! Faults of servers on Postgres that no kill shows: a server is frozen for longer than every lease, its
 //! connections are cut, slow or silent, and Postgres itself is killed.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+};
 
 use nix::sys::signal::{Signal, kill};
 use rand::RngExt as _;
+use reqwest::Method;
+use serde_json::json;
+use tempfile::TempDir;
 use tidegate_backends::postgres::test_server::OwnServer;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
@@ -13,6 +20,7 @@ use tokio::{
 };
 
 use super::{Running, load, shared};
+use crate::e2e::{serve::text, wait::eventually};
 
 /// How a proxy passes bytes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,4 +125,80 @@ async fn postgres_servers_frozen_or_cut_off_lose_nothing() {
 #[ignore = "takes minutes; cargo xtask check --full runs it"]
 async fn postgres_servers_frozen_or_cut_off_sixty_times_lose_nothing() {
     lose_nothing(60).await;
+}
+
+/// A disk of a few megabytes in memory. It needs root.
+struct SmallDisk(TempDir);
+
+impl SmallDisk {
+    fn new(megabytes: u32) -> Self {
+        let disk = Self(tempfile::tempdir().unwrap());
+        disk.mount(&format!("size={megabytes}m"));
+        disk
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Makes room on a full disk.
+    fn grow(&self, megabytes: u32) {
+        self.mount(&format!("remount,size={megabytes}m"));
+    }
+
+    fn mount(&self, options: &str) {
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", options, "tmpfs", text(self.path())]);
+        assert!(mount.status().unwrap().success(), "root may mount a disk in memory");
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").args(["--lazy", text(self.path())]).status();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs root; cargo xtask check --full runs it"]
+async fn postgres_on_a_full_disk_loses_nothing() {
+    let disk = SmallDisk::new(100);
+    let dir = disk.path().to_owned();
+    let start = tokio::task::spawn_blocking(move || OwnServer::start_in(&dir));
+    let postgres = Arc::new(start.await.unwrap());
+    let server = shared(&[postgres.address()]).setups.remove(0).start().await;
+    server.job_type("t", json!({})).await;
+    // It does not get smaller when it is compressed.
+    let mut chance = rand::rng();
+    let mut acknowledged = Vec::new();
+    loop {
+        let data: String =
+            (0..200_000).map(|_| chance.sample(rand::distr::Alphanumeric) as char).collect();
+        let job = json!({"type": "t", "data": data}).to_string();
+        let json = [("content-type", "application/json")];
+        match server.api.try_send(Method::POST, "/v1/jobs", &json, job).await {
+            Some(answer) if answer.status == 201 => {
+                let job: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+                acknowledged.push(job["id"].as_str().unwrap().to_owned());
+            }
+            Some(answer) => {
+                assert_eq!(answer.status, 503, "{answer:?}");
+                break;
+            }
+            None => break,
+        }
+        assert!(acknowledged.len() < 1000, "the disk is not full");
+    }
+    disk.grow(1000);
+    tokio::task::spawn_blocking(move || postgres.kill_and_start()).await.unwrap();
+    eventually("the server answers again", || async {
+        let ready = server.unchecked().try_send(Method::GET, "/readyz", &[], "").await;
+        ready.is_some_and(|ready| ready.status == 200).then_some(())
+    })
+    .await;
+    assert!(acknowledged.len() > 20, "{} jobs", acknowledged.len());
+    for id in acknowledged {
+        assert_eq!(server.job(&id).await["state"], "scheduled");
+    }
+    server.enqueue_a("t").await;
 }
