@@ -277,6 +277,40 @@ async fn a_standby_takes_over_with_every_acknowledged_job_once() {
     client.settle(running, &standby.api).await;
 }
 
+/// With the default settings. Each standby has seen the leader before the leader is lost.
+#[tokio::test]
+#[ignore = "takes a quarter of an hour; cargo xtask check --full runs it"]
+async fn on_a_local_stack_a_hundred_takeovers_are_short() {
+    let log = new_log_in_s3().await;
+    let server = || server_of_log(&log).without_env("TIDEGATE_TAKEOVER_SECONDS");
+    let mut leader = server().start().await;
+    leader.job_type("t", json!({})).await;
+    let (mut durations, mut acknowledged) = (Vec::new(), Vec::new());
+    for _ in 0..100 {
+        let standby = server().switch("--standby").follow().await;
+        acknowledged.push(leader.enqueue_a("t").await);
+        let followed = standby.api.unchecked();
+        eventually("the standby has seen the leader", || async {
+            let refused = followed.get("/v1/jobs").await;
+            String::from_utf8_lossy(&refused.body).contains(&leader.api.base).then_some(())
+        })
+        .await;
+        lose(leader);
+        let began = tokio::time::Instant::now();
+        leads(&standby).await;
+        acknowledged.push(standby.enqueue_a("t").await);
+        durations.push(began.elapsed());
+        leader = standby;
+    }
+    for id in acknowledged {
+        assert_eq!(leader.job(&id).await["id"], json!(id));
+    }
+    durations.sort();
+    let [median, p99, longest] = [durations[49], durations[98], durations[99]];
+    println!("takeovers: {median:?} as the median, 99 within {p99:?}, the longest {longest:?}");
+    assert!(p99.as_secs() < 10, "{durations:?}");
+}
+
 #[tokio::test]
 async fn a_frozen_leader_acknowledges_nothing_after_a_takeover() {
     let bucket = Bucket::new();
