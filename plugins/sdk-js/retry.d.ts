@@ -2,6 +2,7 @@ import type { About, Attribute, Attributed, Failure, Job, LocalTime, Problem, Sh
 import type { State } from './state.js';
 
 export { clock, dataOf, log, metrics } from './common.js';
+export { stateKey } from './state.js';
 export type { About, Attribute, Attributed, Failure, Job, LocalTime, Problem, Shown, State };
 
 /** Replacements for what the job has. What is absent or null stays. */

@@ -19,9 +19,9 @@ import {
   text,
   whole,
 } from './common.js';
-import { state } from './state.js';
+import { state, stateKey } from './state.js';
 
-export { clock, dataOf, log, metrics };
+export { clock, dataOf, log, metrics, stateKey };
 
 class Verdict {
   constructor(tag, val) {

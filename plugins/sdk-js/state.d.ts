@@ -16,3 +16,9 @@ export interface State {
   /** The keys that begin with `prefix`, by default all, sorted. */
   keys(prefix?: string): string[];
 }
+
+/**
+ * The key for one value of an attribute: `kind:value`. A value of more than 100 bytes is replaced by its hash of 64 bits,
+ * because a key has at most 128 bytes. `kind` has at most 20 bytes.
+ */
+export function stateKey(kind: string, value: string): string;

@@ -9,6 +9,20 @@ const REFUSED = {
   full: 'the state would have more than 256 KiB',
 };
 
+const MASK = (1n << 64n) - 1n;
+
+/** The key for one value of an attribute: `kind:value`. A long value is replaced by its hash, as in the Rust SDK. */
+export function stateKey(kind, value) {
+  // A unit of a string has at most three bytes in UTF-8.
+  if (value.length <= 33) return `${kind}:${value}`;
+  const bytes = unescape(encodeURIComponent(value));
+  if (bytes.length <= 100) return `${kind}:${value}`;
+  // FNV-1a.
+  let hash = 0xcbf29ce484222325n;
+  for (const byte of bytes) hash = ((hash ^ BigInt(byte.charCodeAt(0))) * 0x100000001b3n) & MASK;
+  return `${kind}#${hash.toString(16).padStart(16, '0')}`;
+}
+
 export const state = {
   get: (key) => hostState.get(string(key, 'key')) ?? undefined,
   set(key, value, expiresAt) {

@@ -2,6 +2,7 @@ import type { About, Attribute, Attributed, Failure, Job, LocalTime, Problem, Sh
 import type { State } from './state.js';
 
 export { clock, dataOf, log, metrics } from './common.js';
+export { stateKey } from './state.js';
 export type { About, Attribute, Attributed, Failure, Job, LocalTime, Problem, Shown, State };
 
 /** Made by run, hold, holdUntil, reschedule and drop. */

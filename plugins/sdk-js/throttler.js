@@ -20,9 +20,9 @@ import {
   text,
   whole,
 } from './common.js';
-import { state } from './state.js';
+import { state, stateKey } from './state.js';
 
-export { clock, dataOf, log, metrics };
+export { clock, dataOf, log, metrics, stateKey };
 
 class Decision {
   constructor(action, reason) {

@@ -17,9 +17,22 @@ from wit_world import exports
 from wit_world.exports import retry as contract
 
 from .common import LocalTime, Plugin, begin, clock, data_of, failed, instant, log, metrics, number, string, text, whole, write_json
-from .state import STATE, State
+from .state import STATE, State, state_key
 
-__all__ = ["Call", "LocalTime", "RetryStrategy", "State", "after", "clock", "data_of", "give_up", "log", "metrics", "retry_at"]
+__all__ = [
+    "Call",
+    "LocalTime",
+    "RetryStrategy",
+    "State",
+    "after",
+    "clock",
+    "data_of",
+    "give_up",
+    "log",
+    "metrics",
+    "retry_at",
+    "state_key",
+]
 
 _KEEP = object()
 # The longest timeout, in milliseconds.

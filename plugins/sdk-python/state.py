@@ -14,6 +14,19 @@ _REFUSED = {
 }
 
 
+def state_key(kind: str, value: str) -> str:
+    """The key for one value of an attribute: `kind:value`. A value of more than 100 bytes is replaced by its hash of 64 bits, because a
+    key has at most 128 bytes. `kind` has at most 20 bytes."""
+    text = value.encode()
+    if len(text) <= 100:
+        return f"{kind}:{value}"
+    # FNV-1a, as in the Rust SDK.
+    hash = 0xCBF29CE484222325
+    for byte in text:
+        hash = ((hash ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
+    return f"{kind}#{hash:016x}"
+
+
 class State:
     """The state of the plugin in one queue. Changes are kept with the call's decisions, if it succeeds. At most 256 KiB in all keys and
     values, where each key counts 32 bytes more. From `expires_at` on (milliseconds since 1970), a value counts as deleted."""

@@ -33,7 +33,7 @@ from .common import (
     text,
     whole,
 )
-from .state import STATE, State
+from .state import STATE, State, state_key
 
 __all__ = [
     "Answer",
@@ -52,6 +52,7 @@ __all__ = [
     "metrics",
     "reschedule",
     "run",
+    "state_key",
 ]
 
 contract.Ended.attribute = attribute

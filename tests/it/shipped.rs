@@ -84,7 +84,7 @@ fn digest_of_sources(name: &str) -> String {
 #[test]
 fn each_shipped_component_is_what_its_sources_were_built_into() {
     let built = built();
-    assert_eq!(built.len(), 16);
+    assert_eq!(built.len(), 18);
     for (name, (component, sources)) in built {
         let bytes = fs::read(plugins().join("dist").join(format!("{name}.wasm"))).unwrap();
         assert_eq!(
@@ -131,8 +131,8 @@ fn a_shipped_component_is_small_and_imports_only_its_queue() {
                 _ => {}
             }
         }
-        let is_retry =
-            ["by-error", "exponential", "fallback-target", "rewrite"].contains(&name.as_str());
+        let is_retry = ["by-error", "error-details", "exponential", "fallback-target", "rewrite"]
+            .contains(&name.as_str());
         assert_eq!(
             exports,
             [if is_retry {

@@ -118,7 +118,7 @@ const STAGES: [Stage; 20] = [
             "--run-ignored",
             "all",
             "-E",
-            "test(e2e::projects::) + test(worst_cases_of_the_compiler)",
+            "test(e2e::projects::) + test(e2e::policies::) + test(worst_cases_of_the_compiler)",
         ],
     ),
 ];

@@ -16,17 +16,19 @@ use sha2::{Digest, Sha256};
 use crate::{Outcome, sources};
 
 /// The shipped plugins and the models of the gallery, sorted by name.
-pub const SHIPPED: [&str; 16] = [
+pub const SHIPPED: [&str; 18] = [
     "adaptive",
     "business-hours",
     "by-error",
     "circuit-breaker",
     "cost-budget",
     "earliest-deadline",
+    "error-details",
     "exponential",
     "fair-share",
     "fallback-target",
     "leaky-bucket",
+    "one-at-a-time",
     "rate-limit",
     "region-share",
     "retry-after",

@@ -36,6 +36,7 @@ mod memory;
 mod nulls;
 mod order;
 mod plugins;
+mod policies;
 mod projects;
 mod pull;
 mod push;

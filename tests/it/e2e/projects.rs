@@ -13,12 +13,12 @@ use super::{
     wait::{eventually, until},
 };
 
-fn tidegate(dir: &Path, args: &[&str]) -> Output {
+pub fn tidegate(dir: &Path, args: &[&str]) -> Output {
     program([&["plugin"], args].concat()).current_dir(dir).output().unwrap()
 }
 
 #[track_caller]
-fn done(output: Output) -> String {
+pub fn done(output: Output) -> String {
     assert!(
         output.status.success(),
         "{}\n{}",
