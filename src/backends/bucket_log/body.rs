@@ -18,11 +18,13 @@ pub struct EpochClaim {
     pub address: String,
     /// The epoch of the newest snapshot that the process knew; 0 if there was none.
     pub snapshot: u64,
+    /// Whether the process was started to replace the leader, which may be alive. It is a hint.
+    pub replaces: bool,
     /// The fields that a newer release added.
     pub unknown: UnknownFields,
 }
 
-record!(EpochClaim { address, snapshot });
+record!(EpochClaim { address, snapshot; replaces });
 
 /// The body of a start record.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -177,10 +179,12 @@ mod tests {
 
     #[test]
     fn bodies_keep_the_fields_of_later_releases() {
-        let later = rmp_serde::to_vec(&("address", 7, "a later field")).unwrap();
+        let later = rmp_serde::to_vec(&("address", 7, true, "a later field")).unwrap();
         let claim: EpochClaim = decode(&later).unwrap();
-        assert_eq!((claim.address.as_str(), claim.snapshot), ("address", 7));
+        assert_eq!((claim.address.as_str(), claim.snapshot, claim.replaces), ("address", 7, true));
         assert_eq!(encode(&claim), later);
+        let earlier = rmp_serde::to_vec(&("address", 7)).unwrap();
+        assert!(!decode::<EpochClaim>(&earlier).unwrap().replaces);
         decode::<EpochClaim>(b"").unwrap_err();
     }
 }

@@ -19,7 +19,8 @@ use serde::{Deserialize, Serialize};
 use tidegate_core::time::Timestamp;
 
 use super::{
-    key::{Epoch, ObjectKey, Slot},
+    handover::Intent,
+    key::{Epoch, Slot},
     node::Node,
     replica::Replica,
 };
@@ -140,19 +141,21 @@ impl StandbyWatch {
 }
 
 impl<R: Replica> Node<R> {
-    /// Beats until another process claims the next epoch. A leader without requests would not find
-    /// out otherwise that another node has sealed its epoch.
-    pub(super) async fn beat(&self) {
+    /// Beats until another process claims the next epoch; returns why it did. A leader without
+    /// requests would not find out otherwise that another node has sealed its epoch.
+    pub(super) async fn beat(&self) -> Intent {
         let Some(hints) = &self.hints else {
             loop {
                 self.edge.pause(self.settings.beat_interval * BEATS_PER_CLAIM_CHECK).await;
-                if self.is_next_claimed().await {
-                    return;
+                if let Some(intent) = self.next_claim().await {
+                    return intent;
                 }
             }
         };
         let mut standby = StandbyWatch::new(hints.read(Hint::Standby).await);
-        for count in 1_u32.. {
+        let mut count = 0_u32;
+        loop {
+            count += 1;
             let (interval, is_slow) = (self.settings.beat_interval, !standby.is_there());
             let within = if is_slow { interval.max(SLOW_INTERVAL) } else { interval };
             let attempt = interval / ATTEMPTS_PER_INTERVAL;
@@ -160,16 +163,18 @@ impl<R: Replica> Node<R> {
             // What is read until the next beat must not delay it.
             let pause = if written == Some(true) { within } else { attempt };
             let reads = async {
-                if (is_slow || count % BEATS_PER_CLAIM_CHECK == 0) && self.is_next_claimed().await {
-                    return true;
+                if (is_slow || count % BEATS_PER_CLAIM_CHECK == 0)
+                    && let Some(intent) = self.next_claim().await
+                {
+                    return intent;
                 }
                 if is_slow || count % BEATS_PER_STANDBY_CHECK == 0 {
                     standby.check(hints.read(Hint::Standby).await);
                 }
                 pending().await
             };
-            if self.within(pause, reads).await == Some(true) {
-                return;
+            if let Some(intent) = self.within(pause, reads).await {
+                return intent;
             }
         }
     }
@@ -204,11 +209,6 @@ impl<R: Replica> Node<R> {
             next_within_ms: within.as_millis() as u64,
         };
         hints.write(Hint::Leader, beat.encode()).await
-    }
-
-    async fn is_next_claimed(&self) -> bool {
-        let Some(epoch) = self.leadership.epoch() else { return false };
-        self.edge.read(&ObjectKey::Claim(epoch.next())).await.is_some()
     }
 
     /// The beat of the leader, as far as it can be read.

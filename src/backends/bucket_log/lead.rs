@@ -14,6 +14,7 @@ use super::{
     create::Created,
     error::LogError,
     flight::witness,
+    handover::Intent,
     hints::Beat,
     key::{Epoch, ObjectKey, Slot},
     node::Node,
@@ -31,13 +32,13 @@ pub(super) struct Leading {
 }
 
 impl<R: Replica> Node<R> {
-    /// Tries to lead; none if another node was faster.
+    /// Tries to lead; none if another node was faster, or has led since this leader did.
     ///
     /// # Errors
     ///
     /// [`LogError::Object`] names an object that the log had and has no longer. Leading would make the
     /// loss final, and an operator can restore the object.
-    pub(super) async fn lead(&self) -> Result<Option<Leading>, LogError> {
+    pub(super) async fn lead(&self, intent: Intent) -> Result<Option<Leading>, LogError> {
         // What it names was in the log before the log is read.
         let beat = self.read_beat().await;
         self.catch_up().await?;
@@ -54,12 +55,23 @@ impl<R: Replica> Node<R> {
         {
             return self.lead_again(epoch).await;
         }
-        let epoch = newest.map_or(Epoch::FIRST, Epoch::next);
-        if !self.claims(epoch).await? {
+        if self.is_overtaken().await? {
             return Ok(None);
+        }
+        let mut epoch = newest.map_or(Epoch::FIRST, Epoch::next);
+        while !self.claims(epoch, intent).await? {
+            if self.leadership.epoch().is_none() {
+                return Ok(None);
+            }
+            // That process does not lead yet, and it may be lost. A leader that stopped for it would
+            // leave the log without one.
+            epoch = epoch.next();
         }
         while self.replica.tail().next.epoch < epoch {
             self.seal(beat.as_ref()).await?;
+            if self.is_overtaken().await? {
+                return Ok(None);
+            }
         }
         if self.replica.tail().next != Slot::first_of(epoch) {
             return Ok(None);
@@ -73,11 +85,12 @@ impl<R: Replica> Node<R> {
     }
 
     /// Claims `epoch`; false if another process has.
-    async fn claims(&self, epoch: Epoch) -> Result<bool, LogError> {
+    async fn claims(&self, epoch: Epoch, intent: Intent) -> Result<bool, LogError> {
         let snapshot = self.newest_snapshot().await?;
         let claim = EpochClaim {
             address: self.settings.address.clone(),
             snapshot: snapshot.map_or(0, |snapshot| snapshot.epoch.number()),
+            replaces: intent == Intent::Replace,
             ..EpochClaim::default()
         };
         let at = Tail { next: Slot::first_of(epoch), hash: Hash::NONE, time: Timestamp::EPOCH };
@@ -91,7 +104,7 @@ impl<R: Replica> Node<R> {
         let target = self.replica.tail().next.epoch;
         self.catch_up().await?;
         let tail = self.replica.tail();
-        if tail.next.epoch != target {
+        if tail.next.epoch != target || self.is_overtaken().await? {
             return Ok(());
         }
         if self.was_filled(tail.next, beat).await {

@@ -20,8 +20,9 @@
 //! slot), [`tail`] (what continues the log), `flight` (what is durable), `newest` (which epoch is
 //! the newest), `truncate` (what may be removed). The edges: [`address`], [`bucket`], `probe` (which
 //! stores can have a log), [`replica`], [`handle`].
-//! The procedures: `follow`, `lead`, `serve`, `snapshot`, `hints` (when to try), and [`node`],
-//! which connects them. [`LogReader`] reads a log from outside.
+//! The procedures: `follow`, `lead`, `serve`, `handover` (to a process that replaces the leader),
+//! `snapshot`, `hints` (when to try), and [`node`], which connects them. [`LogReader`] reads a log
+//! from outside.
 
 pub mod address;
 pub mod body;
@@ -31,6 +32,7 @@ pub mod error;
 mod flight;
 mod follow;
 pub mod handle;
+mod handover;
 mod hints;
 mod identity;
 pub mod key;

@@ -22,6 +22,7 @@ use super::{
     bucket::Edge,
     error::LogError,
     handle::{Handle, Leadership, LogRequest},
+    handover::Intent,
     hints::{Announcement, Beat, Hints},
     identity::identify,
     key::{Epoch, Slot},
@@ -60,8 +61,12 @@ pub struct NodeSettings {
     pub beat_interval: Duration,
     /// The least and the most time that a beat may be late before a standby tries to lead.
     pub beat_patience: (Duration, Duration),
-    /// Whether the node tries to lead at once, as one without a standby does.
+    /// Whether the node tries to lead at once, as one without a standby does. It replaces a leader
+    /// that is alive.
     pub leads_at_start: bool,
+    /// The least time from the beginning of a leadership until it is handed over to a node that replaces
+    /// it, and between two attempts, while it is busy.
+    pub handover_interval: Duration,
 }
 
 impl Default for NodeSettings {
@@ -78,6 +83,7 @@ impl Default for NodeSettings {
             beat_interval: Duration::from_secs(4),
             beat_patience: (Duration::from_millis(2_500), Duration::from_millis(3_500)),
             leads_at_start: false,
+            handover_interval: Duration::from_secs(15),
         }
     }
 }
@@ -190,7 +196,7 @@ impl<R: Replica> Node<R> {
     ) -> Result<Ended, LogError> {
         self.catch_up().await?;
         if self.settings.leads_at_start
-            && let Some(leading) = self.lead().await?
+            && let Some(leading) = self.lead(Intent::Replace).await?
         {
             return self.serve(leading, requests).await;
         }
@@ -223,7 +229,7 @@ impl<R: Replica> Node<R> {
             }
             let now = self.edge.clock.now();
             if wait.is_over((next, newest, beat), now) || is_released {
-                if let Some(leading) = self.lead().await? {
+                if let Some(leading) = self.lead(Intent::Succeed).await? {
                     return self.serve(leading, requests).await;
                 }
                 wait = self.begin_wait();

@@ -15,6 +15,8 @@ pub(super) enum PlantedBug {
     ChainAndSnapshotUnchecked,
     /// A reader skips a missing slot.
     MissingSlotSkipped,
+    /// A leader does not look for the claim of a process that replaces it.
+    ReplacementIgnored,
 }
 
 /// The planted bug of a node, if it has one.

@@ -10,7 +10,6 @@
 
 use std::{collections::VecDeque, future::poll_fn, pin::Pin, task::Poll};
 
-use bytes::Bytes;
 use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use tidegate_core::time::Timestamp;
 use tokio::sync::mpsc;
@@ -21,6 +20,7 @@ use super::{
     error::LogError,
     flight::{Flight, MAX_PUTS},
     handle::{LogRefusal, LogRequest, MAX_WAITING_REQUESTS, Reply, take_group},
+    handover::{Activity, ClaimWatch, Intent, RECORDS_PER_CLAIM_CHECK, Reaction},
     key::Epoch,
     lead::Leading,
     node::{Ended, Node},
@@ -50,8 +50,10 @@ enum Happened<A> {
     Made(Result<Option<Snapshot>, LogError>),
     /// What a snapshot replaces was removed, or not.
     Truncated(Result<(), LogError>),
-    /// Another process has claimed the next epoch.
-    Claimed,
+    /// The claim of the next epoch was looked for, between two records.
+    Checked(Option<Intent>),
+    /// Another process has claimed the next epoch, and the beats have ended.
+    Claimed(Intent),
     /// This leader is to end its epoch.
     Released,
 }
@@ -68,9 +70,14 @@ struct Work<'n, A> {
     /// Ends when the next PUT may start; none if it may start now.
     timer: Option<BoxFuture<'n, ()>>,
     /// Beats until another process claims the next epoch.
-    beats: BoxFuture<'n, ()>,
-    /// How often in a row the next epoch was found claimed, while this node led.
-    claims: u32,
+    beats: BoxFuture<'n, Intent>,
+    /// At most one read of the claim of the next epoch.
+    claim_checks: FuturesUnordered<BoxFuture<'n, Option<Intent>>>,
+    claims: ClaimWatch,
+    /// Whether this leader is to roll over because of a claim.
+    is_claimed: bool,
+    /// Ends when this leader may hand over; none if it may now.
+    handover_timer: Option<BoxFuture<'n, ()>>,
     /// Ends once this leader is to end its epoch; none when it has.
     release: Option<BoxFuture<'n, ()>>,
     /// When the epoch began.
@@ -98,8 +105,16 @@ impl<A> Work<'_, A> {
                 self.timer = None;
                 return Poll::Ready(Happened::MayStart);
             }
-            if self.beats.poll_unpin(context).is_ready() {
-                return Poll::Ready(Happened::Claimed);
+            if let Poll::Ready(Some(claim)) = self.claim_checks.poll_next_unpin(context) {
+                return Poll::Ready(Happened::Checked(claim));
+            }
+            if let Poll::Ready(intent) = self.beats.poll_unpin(context) {
+                return Poll::Ready(Happened::Claimed(intent));
+            }
+            if let Some(timer) = &mut self.handover_timer
+                && timer.poll_unpin(context).is_ready()
+            {
+                self.handover_timer = None;
             }
             if let Some(release) = &mut self.release
                 && release.poll_unpin(context).is_ready()
@@ -115,6 +130,19 @@ impl<A> Work<'_, A> {
                 .map(|arrived| arrived.map_or(Happened::Closed, Happened::Arrived))
         })
         .await
+    }
+
+    /// Reacts to the claim of the next epoch.
+    fn note_claim(&mut self, intent: Intent) {
+        let activity = Activity {
+            is_idle: self.flight.is_empty() && self.waiting.is_empty(),
+            may_hand_over: self.handover_timer.is_none(),
+        };
+        match self.claims.react(intent, activity) {
+            Reaction::GoOn => {}
+            Reaction::Prove => self.waiting.push_back(LogRequest::empty()),
+            Reaction::RollOver => self.is_claimed = true,
+        }
     }
 }
 
@@ -133,7 +161,10 @@ impl<R: Replica> Node<R> {
             truncations: FuturesUnordered::new(),
             timer: None,
             beats: Box::pin(self.beat()),
-            claims: 0,
+            claim_checks: FuturesUnordered::new(),
+            claims: ClaimWatch::default(),
+            is_claimed: false,
+            handover_timer: Some(self.handover_timer()),
             release: Some(Box::pin(self.leadership.released())),
             since: self.edge.clock.now(),
             bytes: 0,
@@ -143,7 +174,7 @@ impl<R: Replica> Node<R> {
         loop {
             if self.must_roll_over(&work) {
                 if work.flight.is_empty() || self.planted.has(PlantedBug::RolloverInFlight) {
-                    let Some(leading) = self.lead().await? else {
+                    let Some(leading) = self.roll_over(&mut work).await? else {
                         return self.fenced(work).await;
                     };
                     let old =
@@ -151,7 +182,9 @@ impl<R: Replica> Node<R> {
                     answer_lost(old, LogRefusal::NotLeader);
                     work.puts.clear();
                     work.bytes = 0;
-                    work.claims = 0;
+                    // One that is under way may find this leader's own claim.
+                    work.claim_checks.clear();
+                    (work.claims, work.is_claimed) = (ClaimWatch::default(), false);
                     work.since = self.edge.clock.now();
                     self.begin_snapshot(&mut work, leading);
                 }
@@ -163,7 +196,10 @@ impl<R: Replica> Node<R> {
             }
             match work.next(requests).await {
                 Happened::Arrived(request) => work.waiting.push_back(request),
-                Happened::MayStart | Happened::Made(Ok(None)) | Happened::Truncated(Ok(())) => {}
+                Happened::MayStart
+                | Happened::Made(Ok(None))
+                | Happened::Truncated(Ok(()))
+                | Happened::Checked(None) => {}
                 Happened::Closed => work.is_closed = true,
                 Happened::Decided(seq, created) => {
                     work.flight.decide(seq, &created);
@@ -186,14 +222,10 @@ impl<R: Replica> Node<R> {
                 Happened::Truncated(Err(error)) => {
                     tracing::error!(%error, "what a snapshot replaces could not be removed");
                 }
-                Happened::Claimed => {
-                    work.claims += 1;
+                Happened::Checked(Some(intent)) => work.note_claim(intent),
+                Happened::Claimed(intent) => {
                     work.beats = Box::pin(self.beat());
-                    if work.claims == 1 && work.flight.is_empty() && work.waiting.is_empty() {
-                        // Its record finds out whether that process has sealed this epoch. If it gave
-                        // up, the roll-over after the next check ends its claim.
-                        work.waiting.push_back(LogRequest::empty());
-                    }
+                    work.note_claim(intent);
                 }
                 Happened::Released => requests.close(),
             }
@@ -211,26 +243,45 @@ impl<R: Replica> Node<R> {
         let records = work.flight.tail().next.seq;
         records >= self.settings.rollover_records
             || work.bytes >= self.settings.rollover_bytes
-            || work.claims > 1
+            || work.is_claimed
             || (records > 1
                 && self.edge.clock.now().since(work.since) >= self.settings.rollover_interval)
+    }
+
+    /// Begins the next epoch; none if another node leads. A process that has claimed the epoch to
+    /// replace this leader may lead first.
+    async fn roll_over<'n>(
+        &'n self,
+        work: &mut Work<'n, R::Answer>,
+    ) -> Result<Option<Leading>, LogError> {
+        let hands_over =
+            work.handover_timer.is_none() && self.next_claim().await == Some(Intent::Replace);
+        if hands_over && !self.hand_over().await? {
+            return Ok(None);
+        }
+        let leading = self.lead(Intent::Succeed).await?;
+        if hands_over {
+            work.handover_timer = Some(self.handover_timer());
+        }
+        Ok(leading)
+    }
+
+    /// Ends when a leader may hand over that has just begun to lead, or could not hand over.
+    fn handover_timer(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.edge.pause(self.settings.handover_interval))
     }
 
     /// Ends the epoch of this leader, which has no record under way: a standby can then lead
     /// without a wait.
     async fn end_epoch(&self, work: Work<'_, R::Answer>) -> Result<Ended, LogError> {
-        let tail = self.replica.tail();
-        let seal = self.object(Kind::Seal, tail, &Bytes::new());
-        match self.edge.create(&tail.key(), seal.bytes()).await {
-            Created::Own => {
-                self.leadership.set(None);
-                drop(work);
-                self.replica.apply(vec![tail.own(seal)]).await?;
-                self.write_release(tail.next.epoch).await;
-                Ok(Ended::Released)
-            }
-            Created::Other(_) => self.fenced(work).await,
+        let ended = work.flight.epoch();
+        if !self.seal_own().await? {
+            return self.fenced(work).await;
         }
+        self.leadership.set(None);
+        drop(work);
+        self.write_release(ended).await;
+        Ok(Ended::Released)
     }
 
     /// Starts the PUTs that may start now.
@@ -256,6 +307,9 @@ impl<R: Replica> Node<R> {
             work.puts.push(Box::pin(async move {
                 (tail.next.seq, self.edge.create(&key, &bytes).await)
             }));
+            if tail.next.seq % RECORDS_PER_CLAIM_CHECK == 0 && work.claim_checks.is_empty() {
+                work.claim_checks.push(Box::pin(self.next_claim()));
+            }
             if self.must_roll_over(work) {
                 return;
             }

@@ -75,6 +75,10 @@ struct Faulty {
     removal: Removal,
     /// How many removals have begun.
     removals: AtomicUsize,
+    /// The number of the beat that fails, from 1 on; 0 for none.
+    failing_beat: usize,
+    /// How many beats were sent.
+    beats: AtomicUsize,
     /// What another process has written.
     another: InMemory,
 }
@@ -105,6 +109,11 @@ impl ObjectStore for Faulty {
             options.mode = PutMode::Overwrite;
         }
         if self.is_read_only {
+            return Err(server_error());
+        }
+        if path.as_ref().ends_with("hint/leader")
+            && self.beats.fetch_add(1, Ordering::Relaxed) + 1 == self.failing_beat
+        {
             return Err(server_error());
         }
         let fault = self.faults.lock().pop();
@@ -231,20 +240,24 @@ async fn stores_that_cannot_have_a_log_are_refused() {
 /// A node with an empty disk, once it is open.
 async fn open_node(
     edge: Edge,
-    kept_snapshots: usize,
+    settings: NodeSettings,
 ) -> Result<(TempDir, Node<SqliteReplica>, Handle<Committed>), LogError> {
     let dir = TempDir::new().unwrap();
     let replica = Arc::new(SqliteReplica::open(dir.path()).unwrap());
-    let settings = NodeSettings {
+    let (node, handle) = Node::open(edge, replica, settings).await?;
+    Ok((dir, node, handle))
+}
+
+/// The bounds of a node that leads soon, and rolls over often.
+fn settings(kept_snapshots: usize) -> NodeSettings {
+    NodeSettings {
         log_interval: Duration::from_millis(1),
         rollover_records: 4,
         kept_snapshots,
         poll_interval: Duration::from_millis(1),
         patience: (Duration::ZERO, Duration::ZERO),
         ..NodeSettings::default()
-    };
-    let (node, handle) = Node::open(edge, replica, settings).await?;
-    Ok((dir, node, handle))
+    }
 }
 
 /// Submits an empty request; whether it was executed.
@@ -258,7 +271,8 @@ async fn submits(handle: &Handle<Committed>) -> bool {
 
 /// Runs a node with an empty disk until it has led for a while, or stops: then why.
 async fn run_node(store: &Arc<InMemory>, submits_many: bool) -> Option<LogError> {
-    let opened = open_node(edge(Arc::clone(store) as _), if submits_many { 1 } else { 2 }).await;
+    let settings = settings(if submits_many { 1 } else { 2 });
+    let opened = open_node(edge(Arc::clone(store) as _), settings).await;
     let (_dir, node, handle) = match opened {
         Ok(opened) => opened,
         Err(error) => return Some(error),
@@ -300,7 +314,7 @@ async fn a_clock_that_is_set_back_does_not_stop_the_log() {
     let faults = vec![PutFault::ErrorBeforeWrite; 3].into();
     let store = Arc::new(Faulty { faults, ..Faulty::default() });
     let edge = Edge { clock: Arc::new(SetBack::default()), ..edge(store) };
-    let (_dir, node, handle) = open_node(edge, 1).await.unwrap();
+    let (_dir, node, handle) = open_node(edge, settings(1)).await.unwrap();
     let submitted = async {
         let mut left = 10_u32;
         while left > 0 {
@@ -316,7 +330,8 @@ async fn a_clock_that_is_set_back_does_not_stop_the_log() {
 #[tokio::test]
 async fn snapshots_go_on_while_removals_hang() {
     let store = Arc::new(Faulty { removal: Removal::Hangs, ..Faulty::default() });
-    let (_dir, node, handle) = open_node(edge(Arc::clone(&store) as _), 1).await.unwrap();
+    let edge = edge(Arc::clone(&store) as _);
+    let (_dir, node, handle) = open_node(edge, settings(1)).await.unwrap();
     let submitted = async {
         while manifests(&store.inner).await < 3 {
             submits(&handle).await;
@@ -332,7 +347,8 @@ async fn snapshots_go_on_while_removals_hang() {
 
 #[tokio::test]
 async fn a_node_whose_run_was_dropped_serves_no_request() {
-    let (_dir, node, handle) = open_node(edge(Arc::new(InMemory::new())), 1).await.unwrap();
+    let edge = edge(Arc::new(InMemory::new()));
+    let (_dir, node, handle) = open_node(edge, settings(1)).await.unwrap();
     let submitted = async { while !submits(&handle).await {} };
     tokio::select! {
         ended = node.run() => panic!("{ended:?}"),
@@ -340,6 +356,57 @@ async fn a_node_whose_run_was_dropped_serves_no_request() {
     }
     assert_eq!(handle.epoch(), None);
     assert_eq!(handle.submit(Vec::new()).await.err(), Some(LogRefusal::NotLeader));
+}
+
+/// The interval of beats, longer than other waits of a node.
+const BEAT_INTERVAL: Duration = Duration::from_secs(400);
+
+/// A clock whose waits are over at once. It notes those between beats.
+#[derive(Default)]
+struct NoWait(Mutex<Vec<Duration>>);
+
+#[async_trait]
+impl Clock for NoWait {
+    fn now(&self) -> Timestamp {
+        SystemClock.now()
+    }
+
+    async fn sleep_until(&self, _: Timestamp) {
+        tokio::task::yield_now().await;
+    }
+
+    async fn sleep(&self, span: Duration) {
+        if span >= BEAT_INTERVAL / 4 {
+            self.0.lock().push(span);
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_beat_that_fails_once_is_repeated_soon() {
+    let store = Arc::new(Faulty { failing_beat: 2, ..Faulty::default() });
+    let bucket = Arc::new(StoreBucket::new(Arc::clone(&store) as _, Path::from("a/prefix")));
+    let clock = Arc::new(NoWait::default());
+    let edge = Edge {
+        bucket: Arc::clone(&bucket) as _,
+        clock: Arc::clone(&clock) as _,
+        entropy: Arc::new(SystemEntropy),
+    };
+    let settings = NodeSettings { beat_interval: BEAT_INTERVAL, ..settings(1) };
+    let (_dir, node, _handle) = open_node(edge, settings).await.unwrap();
+    let node = node.with_hints(bucket);
+    let has_beaten = async {
+        while clock.0.lock().len() < 3 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        ended = node.run() => panic!("{ended:?}"),
+        () = has_beaten => {}
+    }
+    let waits = clock.0.lock()[..3].to_vec();
+    assert_eq!(waits, [BEAT_INTERVAL, BEAT_INTERVAL / 4, BEAT_INTERVAL]);
 }
 
 /// How many snapshots there are.

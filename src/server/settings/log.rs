@@ -81,6 +81,7 @@ impl Settings {
             beat_interval,
             beat_patience: (late * 5 / 6, late * 7 / 6),
             leads_at_start: !self.standby,
+            handover_interval: takeover * 2,
             ..NodeSettings::default()
         }
     }

@@ -59,10 +59,12 @@ pub enum Bug {
     SealLeavesGap,
     /// The chain is not compared, and an emptied slot is sealed like the last one.
     ChainAndSnapshotUnchecked,
+    /// A busy leader does not look for the claim of a node that replaces it. It breaks no invariant.
+    ReplacementIgnored,
 }
 
 impl Bug {
-    /// Every bug, with the first seed of those that are searched for it, near one that finds it, and
+    /// Every bug that breaks an invariant, with the first seed of those that are searched for it, near one that finds it, and
     /// the starts of the problems that it may cause. Another problem does not count: the run has not
     /// reached the rule then.
     pub const ALL: [(Self, u64, &'static [&'static str]); 25] = [
@@ -101,6 +103,7 @@ impl Bug {
             Self::RolloverInFlight => Some(PlantedBug::RolloverInFlight),
             Self::MissingSlotSkipped => Some(PlantedBug::MissingSlotSkipped),
             Self::ChainAndSnapshotUnchecked => Some(PlantedBug::ChainAndSnapshotUnchecked),
+            Self::ReplacementIgnored => Some(PlantedBug::ReplacementIgnored),
             _ => None,
         }
     }

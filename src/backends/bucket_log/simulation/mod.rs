@@ -10,22 +10,29 @@
 //! | a node is frozen for up to 90 seconds, at any request or before it seals | [`world`], [`network`] |
 //! | a node is killed, with or without its disk; the disk lags behind | [`world`], [`kv`] |
 //! | a clock jumps by an hour | [`world`] |
+//! | a hint is lost, or an older one replaces it | [`network`] |
 //!
 //! Read [`world`] for the nodes and clients, [`network`] for the bucket, [`oracle`] for the
-//! invariants, and [`bugs`] for the faults that the simulation must find.
+//! invariants, [`bugs`] for the faults that the simulation must find, and [`replacement`] for nodes
+//! that replace a leader.
 
 mod bugs;
 mod executor;
 mod kv;
 mod network;
 mod oracle;
+mod replacement;
 mod world;
 
 use bugs::Bug;
-use world::{Summary, World};
+use replacement::REPLACED;
+use world::{Scenario, Summary, WITH_HINTS, WITHOUT_HINTS, World};
 
 /// Seeds that are searched for a planted bug, at least.
 const SEEDS_OF_A_BUG: u64 = 40;
+/// How long, in milliseconds, nodes that claim and are lost may keep a leader from acknowledging: for
+/// the wait of a hand-over, and the seals of their epochs.
+const MAX_SILENCE: i64 = 15_000;
 
 /// The seeds to run: as many as the environment says, or `usual` ones.
 #[allow(clippy::disallowed_methods, reason = "the caller decides how many seeds to run")]
@@ -39,15 +46,19 @@ fn seeds(usual: u64) -> std::ops::Range<u64> {
 
 /// Runs a world: what it reached, or the invariant that broke.
 fn run(seed: u64, bug: Option<Bug>) -> Result<Summary, String> {
-    std::panic::catch_unwind(|| World::run(seed, bug))
+    run_with(seed, bug, WITHOUT_HINTS)
+}
+
+fn run_with(seed: u64, bug: Option<Bug>, scenario: Scenario) -> Result<Summary, String> {
+    std::panic::catch_unwind(|| World::run(seed, bug, scenario))
         .unwrap_or_else(|_| Err("it panicked, see above".into()))
 }
 
-#[test]
-fn the_log_keeps_its_invariants_whatever_goes_wrong() {
+/// Runs worlds in which no invariant may break. Returns what they reached.
+fn keep_invariants(usual_seeds: u64, scenario: Scenario) -> Summary {
     let (mut total, mut broken) = (Summary::default(), Vec::new());
-    for seed in seeds(12) {
-        match run(seed, None) {
+    for seed in seeds(usual_seeds) {
+        match run_with(seed, None, scenario) {
             Ok(summary) => {
                 total.acknowledged += summary.acknowledged;
                 total.epochs += summary.epochs;
@@ -61,7 +72,24 @@ fn the_log_keeps_its_invariants_whatever_goes_wrong() {
     }
     println!("{total:?}");
     assert!(broken.is_empty(), "{broken:#?}");
-    assert!(total.acknowledged > 0 && total.refilled > 0, "{total:?}");
+    assert!(total.acknowledged > 0, "{total:?}");
+    total
+}
+
+#[test]
+fn the_log_keeps_its_invariants_whatever_goes_wrong() {
+    let total = keep_invariants(12, WITHOUT_HINTS);
+    assert!(total.refilled > 0, "{total:?}");
+}
+
+#[test]
+fn the_log_keeps_its_invariants_with_hints() {
+    keep_invariants(6, WITH_HINTS);
+}
+
+#[test]
+fn the_log_keeps_its_invariants_while_leaders_are_replaced() {
+    keep_invariants(6, REPLACED);
 }
 
 #[test]
@@ -77,6 +105,41 @@ fn an_idle_leader_finds_out_that_its_epoch_was_sealed() {
             later,
             Some(epoch),
             "seed {seed}: a node counts as the leader of a sealed epoch"
+        );
+    }
+}
+
+#[test]
+fn an_idle_leader_with_hints_keeps_its_leadership() {
+    for seed in seeds(3) {
+        let (epoch, later) = World::stay_idle(seed);
+        assert!(epoch.is_some() && later == epoch, "seed {seed}: {epoch:?}, then {later:?}");
+    }
+}
+
+#[test]
+fn a_new_node_replaces_a_busy_leader() {
+    for seed in seeds(6) {
+        let took = World::replace_busy_leader(seed, None);
+        assert!(matches!(took, Ok(Some(_))), "seed {seed}: {took:?}");
+    }
+}
+
+#[test]
+fn a_busy_leader_that_ignores_its_replacement_is_found() {
+    for seed in seeds(2) {
+        let took = World::replace_busy_leader(seed, Some(Bug::ReplacementIgnored));
+        assert_eq!(took, Ok(None), "seed {seed}");
+    }
+}
+
+#[test]
+fn nodes_that_claim_and_are_lost_do_not_end_a_leadership() {
+    for seed in seeds(3) {
+        let lost = World::lose_replacements(seed);
+        assert!(
+            matches!(lost, Ok((lost, silence)) if lost > 2 && silence < MAX_SILENCE),
+            "seed {seed}: {lost:?}"
         );
     }
 }

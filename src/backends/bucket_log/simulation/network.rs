@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use super::{bugs::Bug, executor::Actor, oracle::one_step, world::World};
 use crate::bucket_log::{
-    LogBucket, Removable,
+    Hint, Hints, LogBucket, Removable,
     create::{GetAnswer, PutAnswer},
     key::{Epoch, ObjectKey, Slot},
     object::{Header, Kind, Object},
@@ -31,6 +31,8 @@ pub struct Objects {
     pub now: BTreeMap<ObjectKey, Bytes>,
     /// The first content of each object, whether it was removed or not.
     pub first: BTreeMap<ObjectKey, Bytes>,
+    /// The hints, by their names.
+    hints: BTreeMap<&'static str, Bytes>,
     /// The newest claimed epoch.
     pub claimed: Option<Epoch>,
     /// How often an emptied slot was filled again.
@@ -45,6 +47,8 @@ enum Request {
     Overwrite(ObjectKey, Bytes),
     Read(ObjectKey),
     Remove(ObjectKey),
+    WriteHint(Hint, Bytes),
+    ReadHint(Hint),
 }
 
 #[derive(Clone)]
@@ -64,6 +68,14 @@ impl Objects {
             Request::Remove(key) => {
                 self.now.remove(key);
                 Answer::Removed(true)
+            }
+            Request::WriteHint(hint, bytes) => {
+                self.hints.insert(hint.name(), bytes.clone());
+                Answer::Put(PutAnswer::Created)
+            }
+            Request::ReadHint(hint) => {
+                let found = self.hints.get(hint.name()).cloned();
+                Answer::Get(found.map_or(GetAnswer::Absent, GetAnswer::Found))
             }
             Request::Create(key, _) if self.now.contains_key(key) => Answer::Put(PutAnswer::Exists),
             Request::Create(key, bytes) | Request::Overwrite(key, bytes) => {
@@ -340,12 +352,29 @@ impl LogBucket for Connection {
     }
 }
 
+/// An older hint may replace a newer one, because a request may arrive late.
+#[async_trait]
+impl Hints for Connection {
+    async fn write(&self, hint: Hint, bytes: Bytes) -> bool {
+        self.put(Request::WriteHint(hint, bytes)).await == PutAnswer::Created
+    }
+
+    async fn read(&self, hint: Hint) -> Option<Bytes> {
+        match self.send(Request::ReadHint(hint)).await {
+            Answer::Get(GetAnswer::Found(bytes)) => Some(bytes),
+            _ => None,
+        }
+    }
+}
+
 impl World {
     /// Sends a request through the network: an answer, or silence until the timeout.
     async fn send(self: &Arc<Self>, request: Request) -> Answer {
         let unknown = match request {
-            Request::Create(..) | Request::Overwrite(..) => Answer::Put(PutAnswer::Unknown),
-            Request::Read(_) => Answer::Get(GetAnswer::Unknown),
+            Request::Create(..) | Request::Overwrite(..) | Request::WriteHint(..) => {
+                Answer::Put(PutAnswer::Unknown)
+            }
+            Request::Read(_) | Request::ReadHint(_) => Answer::Get(GetAnswer::Unknown),
             Request::Remove(_) => Answer::Removed(false),
         };
         let (reply, answer) = oneshot::channel();
@@ -357,7 +386,7 @@ impl World {
         let executor = &self.executor;
         let (drawn, fast) = (executor.fraction(), executor.between(20, 80));
         let has_faults = self.has_faults();
-        let is_write = !matches!(request, Request::Read(_));
+        let is_write = !matches!(request, Request::Read(_) | Request::ReadHint(_));
         let answer = |delay: i64, answer: Answer| {
             let reply = Arc::clone(reply);
             executor.after(delay, move || respond(&reply, answer));

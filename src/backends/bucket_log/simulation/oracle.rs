@@ -114,6 +114,14 @@ impl Oracle {
         self.acknowledged.len()
     }
 
+    /// The longest time between two acknowledgements after `from`, up to `until`.
+    pub fn longest_silence(&self, from: i64, until: i64) -> i64 {
+        let after = self.acknowledged.values().map(|one| one.at).filter(|at| *at > from);
+        let mut times: Vec<i64> = after.chain([from, until]).collect();
+        times.sort_unstable();
+        times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0)
+    }
+
     fn check(&self, history: &History) -> Result<(), String> {
         for (node, slot, hash) in &self.applied {
             if history.hashes.get(slot) != Some(hash) {

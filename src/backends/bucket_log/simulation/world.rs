@@ -25,7 +25,7 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-const NODES: usize = 3;
+pub const NODES: usize = 3;
 const CLIENTS: usize = 4;
 const KEYS: i64 = 3;
 /// Writes that each client makes.
@@ -35,13 +35,13 @@ const QUIET_AT: i64 = 260_000;
 /// The last PUT that was delayed arrives by then.
 const SETTLED_AT: i64 = 470_000;
 /// When every client must have finished.
-const END_AT: i64 = 700_000;
+pub const END_AT: i64 = 700_000;
 /// The longest timer of a clock, after which it looks at the time.
 const MAX_TIMER: Duration = Duration::from_secs(10);
 /// How long a client waits for an answer of a node.
 const CALL_TIMEOUT: i64 = 4_000;
 
-/// The bounds of a node, small enough to be met often.
+/// The bounds of a node, small enough to be met often. No node is started to replace a leader.
 pub fn settings(node: usize) -> NodeSettings {
     NodeSettings {
         address: format!("node {node}"),
@@ -50,9 +50,24 @@ pub fn settings(node: usize) -> NodeSettings {
         kept_snapshots: 1,
         poll_interval: Duration::from_millis(500),
         patience: (Duration::from_secs(4), Duration::from_secs(10)),
+        handover_interval: Duration::from_hours(1),
         ..NodeSettings::default()
     }
 }
+
+/// What the nodes of a world are like.
+#[derive(Clone, Copy)]
+pub struct Scenario {
+    /// The bounds of a node, by its number.
+    pub settings: fn(usize) -> NodeSettings,
+    pub has_hints: bool,
+}
+
+/// Nodes without hints. A standby tries to lead whenever the leader is idle, so there are many
+/// takeovers.
+pub const WITHOUT_HINTS: Scenario = Scenario { settings, has_hints: false };
+/// Nodes with hints.
+pub const WITH_HINTS: Scenario = Scenario { has_hints: true, ..WITHOUT_HINTS };
 
 struct NodeState {
     /// The handle and the replica of its present life, once it is open.
@@ -69,6 +84,7 @@ pub struct World {
     pub oracle: Mutex<Oracle>,
     pub history: Mutex<History>,
     pub bug: Option<Bug>,
+    scenario: Scenario,
     nodes: Vec<NodeState>,
     /// Writes that the clients still have to make.
     left: AtomicU64,
@@ -88,7 +104,7 @@ pub struct Summary {
 }
 
 impl World {
-    fn new(seed: u64, bug: Option<Bug>) -> Arc<Self> {
+    fn new(seed: u64, bug: Option<Bug>, scenario: Scenario) -> Arc<Self> {
         let node = || NodeState { open: Mutex::default(), disk: Arc::default(), skew: 0.into() };
         Arc::new(Self {
             executor: Executor::new(seed),
@@ -96,6 +112,7 @@ impl World {
             oracle: Mutex::default(),
             history: Mutex::default(),
             bug,
+            scenario,
             nodes: std::iter::repeat_with(node).take(NODES).collect(),
             left: (CLIENTS as u64 * WRITES).into(),
             attempts: 0.into(),
@@ -104,8 +121,8 @@ impl World {
     }
 
     /// Runs a world: what it reached, or the invariant that broke.
-    pub fn run(seed: u64, bug: Option<Bug>) -> Result<Summary, String> {
-        let world = Self::new(seed, bug);
+    pub fn run(seed: u64, bug: Option<Bug>, scenario: Scenario) -> Result<Summary, String> {
+        let world = Self::new(seed, bug, scenario);
         (0..NODES).for_each(|node| world.boot(node));
         for _ in 0..CLIENTS {
             world.executor.spawn(Actor::Client, Arc::clone(&world).client());
@@ -133,23 +150,54 @@ impl World {
     /// Freezes a leader that has no clients, until others lead. Returns the epoch that it led, and
     /// the one that it counts as leading a while after it goes on. There are no other faults.
     pub fn freeze_idle_leader(seed: u64) -> (u64, Option<u64>) {
-        let world = Self::new(seed, None);
-        let run_until = |at| world.executor.run(END_AT, || world.executor.now() >= at);
-        world.executor.after(QUIET_AT, || ());
-        run_until(QUIET_AT);
+        let world = Self::without_faults(seed, None, WITHOUT_HINTS);
         (0..NODES).for_each(|node| world.boot(node));
-        run_until(QUIET_AT + 30_000);
+        world.run_until(QUIET_AT + 30_000);
         // Without hints, an idle leader is often taken over from. Then no node leads for a moment.
-        let leads = |node| Some((world.open(node)?.0.epoch()?.number(), node));
-        let newest = || (0..NODES).filter_map(leads).max();
-        world.executor.run(END_AT, || newest().is_some());
-        let (epoch, leader) = newest().expect("a node leads");
+        world.executor.run(END_AT, || world.leader().is_some());
+        let (epoch, leader) = world.leader().expect("a node leads");
         let frozen_at = world.executor.now();
         world.executor.freeze(leader, 120_000);
-        run_until(frozen_at + 170_000);
-        let later = leads(leader).map(|(epoch, _)| epoch);
+        world.run_until(frozen_at + 170_000);
+        let later = world.led_by(leader);
         world.executor.clear();
         (epoch, later)
+    }
+
+    /// The epoch that a node leads when nodes with hints have been idle for a while, and the one some
+    /// minutes later. There are no faults.
+    pub fn stay_idle(seed: u64) -> (Option<u64>, Option<u64>) {
+        let world = Self::without_faults(seed, None, WITH_HINTS);
+        (0..NODES).for_each(|node| world.boot(node));
+        let epoch_at = |at| {
+            world.run_until(at);
+            world.leader().map(|(epoch, _)| epoch)
+        };
+        let epochs = (epoch_at(QUIET_AT + 90_000), epoch_at(QUIET_AT + 400_000));
+        world.executor.clear();
+        epochs
+    }
+
+    /// A world without faults, in which no node runs yet.
+    pub fn without_faults(seed: u64, bug: Option<Bug>, scenario: Scenario) -> Arc<Self> {
+        let world = Self::new(seed, bug, scenario);
+        world.executor.after(QUIET_AT, || ());
+        world.run_until(QUIET_AT);
+        world
+    }
+
+    pub fn run_until(&self, at: i64) {
+        self.executor.run(END_AT, || self.executor.now() >= at);
+    }
+
+    /// The newest epoch that a node leads, as far as it knows, and the node.
+    pub fn leader(&self) -> Option<(u64, usize)> {
+        (0..NODES).filter_map(|node| Some((self.led_by(node)?, node))).max()
+    }
+
+    /// The epoch that a node leads, as far as it knows.
+    pub fn led_by(&self, node: usize) -> Option<u64> {
+        Some(self.open(node)?.0.epoch()?.number())
     }
 
     fn summary(&self) -> Summary {
@@ -189,7 +237,7 @@ impl World {
         self.objects.lock().broken.get_or_insert(problem);
     }
 
-    fn boot(self: &Arc<Self>, node: usize) {
+    pub fn boot(self: &Arc<Self>, node: usize) {
         let world = Arc::clone(self);
         let delay = self.executor.between(0, 1_000);
         self.executor.spawn(Actor::Node(node), async move {
@@ -203,16 +251,21 @@ impl World {
     async fn live(self: &Arc<Self>, number: usize) -> crate::bucket_log::LogError {
         let disk = Arc::clone(&self.nodes[number].disk);
         let replica = Arc::new(KvReplica::new(number, disk, Some(Arc::clone(self))));
+        let connection = Arc::new(Connection::new(Arc::clone(self), number));
         let edge = Edge {
-            bucket: Arc::new(Connection::new(Arc::clone(self), number)),
+            bucket: Arc::clone(&connection) as _,
             clock: Arc::new(NodeClock { world: Arc::clone(self), node: number }),
             entropy: Arc::new(RunEntropy(Arc::clone(self))),
         };
+        let Scenario { settings, has_hints } = self.scenario;
         let opened = Node::open(edge, Arc::clone(&replica), settings(number)).await;
-        let (node, handle) = match opened {
+        let (mut node, handle) = match opened {
             Ok((node, handle)) => (node.with(self.bug.and_then(Bug::within)), handle),
             Err(error) => return error,
         };
+        if has_hints {
+            node = node.with_hints(connection);
+        }
         *self.nodes[number].open.lock() = Some((handle, replica));
         let ended = node.run().await;
         match ended {
@@ -221,13 +274,18 @@ impl World {
     }
 
     fn kill(self: &Arc<Self>, node: usize, is_wiped: bool) {
-        self.executor.kill(node);
-        let open = self.nodes[node].open.lock().take();
-        drop(open);
+        self.stop(node);
         if is_wiped {
             *self.nodes[node].disk.lock() = None;
         }
         self.boot(node);
+    }
+
+    /// Ends the life of a node. Its requests that are under way arrive.
+    pub fn stop(&self, node: usize) {
+        self.executor.kill(node);
+        let open = self.nodes[node].open.lock().take();
+        drop(open);
     }
 
     async fn inject(self: Arc<Self>) {
@@ -266,7 +324,7 @@ impl World {
                 continue;
             };
             self.oracle.lock().reads.push(Read { key, version, began, is_consistent });
-            let write = self.attempts.fetch_add(1, Ordering::Relaxed) + 1;
+            let write = self.next_attempt();
             made += u64::from(self.write(&mut target, write, key, version.0).await);
             let pause = if self.has_faults() { executor.between(0, 4_000) } else { 50 };
             executor.elapse(pause).await;
@@ -276,7 +334,7 @@ impl World {
     /// Repeats a write until its outcome is known.
     async fn write(self: &Arc<Self>, target: &mut usize, write: u64, key: u8, was: u64) -> bool {
         loop {
-            let attempt = self.attempts.fetch_add(1, Ordering::Relaxed) + 1;
+            let attempt = self.next_attempt();
             let command = Command { write, attempt, key, was };
             let world = Arc::clone(self);
             let executed =
@@ -289,6 +347,11 @@ impl World {
             }
             self.executor.elapse(300).await;
         }
+    }
+
+    /// The number of a write, or of an attempt to make one.
+    pub fn next_attempt(&self) -> u64 {
+        self.attempts.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Calls a node: its answer, if there is one in time.
@@ -343,7 +406,7 @@ impl World {
         Some(replica.state.lock().value(key))
     }
 
-    async fn execute(&self, node: usize, command: Command) -> Option<bool> {
+    pub async fn execute(&self, node: usize, command: Command) -> Option<bool> {
         let (handle, replica) = self.open(node)?;
         let early = handle.epoch().map(|_| {
             let state = &mut *replica.state.lock();
