@@ -24,7 +24,7 @@ use serde_json::json;
 use super::{Context, ExitCode, UsageError, context::print_error};
 use tidegate_backends::{
     private, sealed,
-    sqlite::{self, Inspection, database},
+    sqlite::{self, Inspection, OpenError, database},
 };
 use tidegate_core::port::job_store::ItemKind;
 use tidegate_server::settings::Settings;
@@ -153,11 +153,7 @@ fn copy(from: &Path, to: &Path, bar: &ProgressBar) -> anyhow::Result<Copied> {
             break;
         }
     }
-    let types = Inspection::open(&part)?.items(ItemKind::Type)?;
-    let has_secrets = types
-        .iter()
-        .filter_map(|item| item.bytes.as_ref().ok())
-        .any(|bytes| sealed::has_secrets(bytes));
+    let has_secrets = has_secrets(&part)?;
     let bytes = sync(&part).with_context(|| written(&part))?;
     fs::rename(&part, to).with_context(|| written(to))?;
     if let Some(parent) = to.parent().filter(|parent| !parent.as_os_str().is_empty()) {
@@ -166,8 +162,19 @@ fn copy(from: &Path, to: &Path, bar: &ProgressBar) -> anyhow::Result<Copied> {
     Ok(Copied { bytes, bodies, missing: missing.len(), has_secrets })
 }
 
+/// Returns whether the database of the directory `dir` has encrypted secrets of targets.
+///
+/// # Errors
+///
+/// It cannot be read.
+pub(super) fn has_secrets(dir: &Path) -> Result<bool, OpenError> {
+    let types = Inspection::open(dir)?.items(ItemKind::Type)?;
+    let mut readable = types.iter().filter_map(|item| item.bytes.as_ref().ok());
+    Ok(readable.any(|bytes| sealed::has_secrets(bytes)))
+}
+
 /// Returns the directory of an incomplete copy.
-fn part(to: &Path) -> PathBuf {
+pub(super) fn part(to: &Path) -> PathBuf {
     let mut name = to.file_name().unwrap_or_default().to_owned();
     name.push(".part");
     to.with_file_name(name)
@@ -185,7 +192,7 @@ fn body(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Syncs everything below `dir` to disk and returns its size in bytes.
-fn sync(dir: &Path) -> io::Result<u64> {
+pub(super) fn sync(dir: &Path) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(dir)? {
         let entry = entry?;

@@ -190,7 +190,7 @@ pub enum Command {
     Bench(bench::Args),
     /// Back up the data of a server while it runs.
     Backup(backup::Args),
-    /// Read the replicated log of a server, and check it.
+    /// Read the replicated log of a server, check it, restore an earlier state, and begin a log.
     #[command(subcommand)]
     Log(log::Command),
     /// Check whether a server is ready, as the health check of a container or a script.
@@ -267,7 +267,7 @@ pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
         Command::Workers(command) => workers::run(command, ctx).await,
         Command::Bench(args) => Box::pin(bench::run(args, ctx)).await,
         Command::Backup(args) => backup::run(args, ctx).await,
-        Command::Log(command) => log::run(command, ctx).await,
+        Command::Log(command) => Box::pin(log::run(command, ctx)).await,
         Command::Health(args) => health::run(&args, ctx).await,
         Command::Doctor(args) => doctor::run(args, ctx).await,
         Command::Repair(args) => repair::run(args, ctx).await,
@@ -315,6 +315,9 @@ mod tests {
         ("backup config", "backup TO --config NONE"),
         ("log verify config", "log verify --config NONE"),
         ("log show config", "log show --config NONE"),
+        ("log restore config", "log restore TO --at now --config NONE"),
+        ("log seed from", "log seed NONE --log s3://bucket/new"),
+        ("log seed config", "log seed TO --config NONE"),
         ("doctor data", "doctor --data NONE"),
         ("repair data", "repair --data NONE"),
         ("repair config", "repair --config NONE"),
@@ -348,11 +351,12 @@ mod tests {
         ("cost metered", "cost --metered NONE"),
     ];
     /// The paths that a command makes.
-    const WRITTEN: [&str; 11] = [
+    const WRITTEN: [&str; 12] = [
         "demo data",
         "serve data",
         "dev dir",
         "backup to",
+        "log restore to",
         "plugin build output",
         "simulate picture",
         "plugin faults save",

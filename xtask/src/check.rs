@@ -58,7 +58,7 @@ const STAGES: [Stage; 20] = [
             "bucket",
             "--profile=seeds",
             "-E",
-            "test(bucket_log::simulation::)",
+            "test(bucket_log::simulation::) | test(bucket_log::metered::a_standby)",
         ],
     ),
     (

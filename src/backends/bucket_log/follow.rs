@@ -196,7 +196,7 @@ impl<R: Replica> Node<R> {
                 }
                 Err(error) => return Err(LogError::object(&tail.key(), error)),
             };
-            self.check_schema(object.object())?;
+            check_schema(object.object(), self.replica.schema())?;
             let is_seal = object.object().header.kind == Kind::Seal;
             tail = Tail::after(object.object());
             continuation.objects.push(object);
@@ -206,24 +206,6 @@ impl<R: Replica> Node<R> {
             }
         }
         Ok(continuation)
-    }
-
-    /// Refuses the start record of a later release, whose records are for other tables.
-    fn check_schema(&self, object: &Object) -> Result<(), LogError> {
-        if object.header.kind != Kind::Start {
-            return Ok(());
-        }
-        let key = ObjectKey::Slot(object.header.slot);
-        let start: StartRecord =
-            body::decode(&object.body).map_err(|error| LogError::object(&key, error))?;
-        let (schema, known) = (start.schema, self.replica.schema());
-        if schema > known {
-            let problem = format!(
-                "the release that leads has tables {schema}, and this one knows tables up to {known}"
-            );
-            return Err(LogError::object(&key, problem));
-        }
-        Ok(())
     }
 
     async fn behind_gap(&self, tail: Tail) -> Option<Durable> {
@@ -253,6 +235,25 @@ impl<R: Replica> Node<R> {
     pub(super) async fn claim(&self, epoch: Epoch) -> Result<EpochClaim, LogError> {
         decode_claim(self.log, epoch, self.edge.read(&ObjectKey::Claim(epoch)).await)
     }
+}
+
+/// Refuses the start record of a later release, whose records are for other tables than those up to
+/// `known`.
+pub(super) fn check_schema(object: &Object, known: u64) -> Result<(), LogError> {
+    if object.header.kind != Kind::Start {
+        return Ok(());
+    }
+    let key = ObjectKey::Slot(object.header.slot);
+    let start: StartRecord =
+        body::decode(&object.body).map_err(|error| LogError::object(&key, error))?;
+    let schema = start.schema;
+    if schema > known {
+        let problem = format!(
+            "the release that leads has tables {schema}, and this one knows tables up to {known}"
+        );
+        return Err(LogError::object(&key, problem));
+    }
+    Ok(())
 }
 
 /// The claim of `epoch`, from the bytes that were read.

@@ -13,7 +13,7 @@ use super::{
 };
 
 /// Most commands of a record, unless a single request has more.
-const MAX_GROUP_COMMANDS: usize = 4096;
+pub(super) const MAX_GROUP_COMMANDS: usize = 4096;
 /// Bytes of commands at which a record is full.
 const FULL_GROUP_BYTES: usize = 8 << 20;
 /// Most requests that wait in the channel, and as many at the leader; further callers wait to send

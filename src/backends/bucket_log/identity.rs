@@ -62,13 +62,16 @@ async fn create(edge: &Edge, key: &ObjectKey) -> Result<Bytes, LogError> {
         let created = edge.read(key).await;
         return created.ok_or_else(|| LogError::gone(key));
     }
-    let drawn = Identity::new(LogId(edge.entropy.bits()));
-    let drawn = serde_json::to_vec(&drawn).map_err(|error| LogError::object(key, error))?;
-    let drawn = Bytes::from(drawn);
+    let drawn = encode(LogId(edge.entropy.bits()));
     Ok(match edge.create(key, &drawn).await {
         Created::Own => drawn,
         Created::Other(bytes) => bytes,
     })
+}
+
+/// The bytes of the identity of a log.
+pub(super) fn encode(log: LogId) -> Bytes {
+    serde_json::to_vec(&Identity::new(log)).expect("an identity is plain data").into()
 }
 
 /// The id of the log in the bytes of its identity.

@@ -20,9 +20,9 @@
 //! slot), [`tail`] (what continues the log), `flight` (what is durable), `newest` (which epoch is
 //! the newest), `truncate` (what may be removed). The edges: [`address`], [`bucket`], `probe` (which
 //! stores can have a log), [`replica`], [`handle`].
-//! The procedures: `follow`, `lead`, `serve`, `handover` (to a process that replaces the leader),
-//! `snapshot`, `hints` (when to try), and [`node`], which connects them. [`LogReader`] reads a log
-//! from outside.
+//! The procedures: `follow`, `lead`, `serve`, `pace` (when a PUT starts), `handover` (to a process that
+//! replaces the leader), `snapshot`, `hints` and `takeover` (when to try), and [`node`], which connects
+//! them. [`LogReader`] reads a log from outside, and [`seed()`] begins one with a state.
 
 pub mod address;
 pub mod body;
@@ -37,19 +37,24 @@ mod hints;
 mod identity;
 pub mod key;
 mod lead;
+#[cfg(test)]
+mod metered;
 mod newest;
 pub mod node;
 pub mod object;
+mod pace;
 mod planted;
 mod probe;
 mod reader;
 pub mod replica;
 mod requests;
+mod seed;
 mod serve;
 #[cfg(test)]
 mod simulation;
 mod snapshot;
 pub mod tail;
+mod takeover;
 mod truncate;
 
 pub use address::{BadAddress, BucketAddress, BucketClients, ConnectError};
@@ -59,8 +64,10 @@ pub use handle::{Handle, LogRefusal};
 pub use hints::{Hint, Hints};
 pub use identity::identify;
 pub use node::{Ended, Node, NodeSettings};
+pub use pace::Pace;
 pub use probe::{UnfitStore, probe};
-pub use reader::{LogEntry, LogReader, SlotContent};
+pub use reader::{LogEntry, LogReader, RestoreError, RestoredState, SlotContent};
 pub use replica::{Frozen, NextPart, Replica, ReplicaError, Restored, SnapshotParts};
+pub use seed::{SeedError, seed};
 pub use tail::{Durable, Tail};
 pub use truncate::Removable;

@@ -27,6 +27,7 @@ use super::{
     identity::identify,
     key::{Epoch, Slot},
     object::{Header, Kind, LogId, Object},
+    pace::Pace,
     planted::Planted,
     replica::Replica,
     tail::Tail,
@@ -42,8 +43,8 @@ const POLLS_PER_FOLLOW: u64 = 15;
 pub struct NodeSettings {
     /// Where this node answers requests, for the others.
     pub address: String,
-    /// The least time between the starts of two PUTs of records.
-    pub log_interval: Duration,
+    /// When the PUT of a record starts.
+    pub pace: Pace,
     /// The number of records at which an epoch ends.
     pub rollover_records: u64,
     /// The bytes of records at which an epoch ends.
@@ -73,7 +74,7 @@ impl Default for NodeSettings {
     fn default() -> Self {
         Self {
             address: String::new(),
-            log_interval: Duration::from_millis(100),
+            pace: Pace::LATENCY,
             rollover_records: 10_000,
             rollover_bytes: 64 << 20,
             rollover_interval: Duration::from_hours(24),
@@ -235,7 +236,7 @@ impl<R: Replica> Node<R> {
                 wait = self.begin_wait();
             }
             refuse_waiting(requests);
-            let pause = pin!(self.edge.pause(self.settings.poll_interval));
+            let pause = pin!(self.edge.pause(wait.pause(self.settings.poll_interval)));
             select(pause, pin!(self.leadership.released())).await;
             if self.leadership.is_released() {
                 break;
@@ -315,10 +316,21 @@ impl Wait {
             return false;
         }
         self.quiet += step;
-        let (_, newest, beat) = seen;
-        let beat = beat.filter(|beat| newest.map(Epoch::number) == Some(beat.epoch));
-        let patience = beat.map_or(self.patience, |beat| beat.next_within() + self.beat_patience);
-        self.quiet >= patience
+        self.quiet >= self.beat_wait().unwrap_or(self.patience)
+    }
+
+    /// How long silence after the last beat of the newest leader means nothing; none without one.
+    fn beat_wait(&self) -> Option<Duration> {
+        let (_, newest, beat) = self.seen.as_ref()?;
+        let beat = beat.as_ref().filter(|beat| newest.map(Epoch::number) == Some(beat.epoch))?;
+        Some(beat.next_within() + self.beat_patience)
+    }
+
+    /// How long to pause before the next look, at most `poll_interval`. One is at the end of the wait
+    /// for a beat, so that a takeover need not wait for the next poll.
+    fn pause(&self, poll_interval: Duration) -> Duration {
+        let left = self.beat_wait().map(|wait| wait.saturating_sub(self.quiet));
+        left.map_or(poll_interval, |left| left.clamp(poll_interval / 20, poll_interval))
     }
 }
 
@@ -357,6 +369,22 @@ mod tests {
         assert_eq!(waited(&mut wait, 20, &third), 64, "the next beat is not due");
         let older = (second.0, Some(Epoch::FIRST.next()), Some(beat(2)));
         assert_eq!(waited(&mut wait, 90, &older), 8, "that leader is over");
+    }
+
+    #[test]
+    fn a_standby_looks_once_more_when_a_beat_is_late_enough() {
+        let (mut wait, poll) = (wait(), Duration::from_secs(2));
+        let at = Timestamp::from_millis;
+        assert_eq!(wait.pause(poll), poll);
+        let beat = Beat { epoch: 1, next_within_ms: 4_000, ..Beat::default() };
+        let seen = (Slot::FIRST, Some(Epoch::FIRST), Some(beat));
+        for (millis, pause) in [(0, 2_000), (2_000, 2_000), (4_000, 2_000), (5_500, 1_500)] {
+            assert!(!wait.is_over(seen.clone(), at(millis)));
+            assert_eq!(wait.pause(poll), Duration::from_millis(pause), "at {millis}");
+        }
+        assert!(!wait.is_over(seen.clone(), at(6_999)));
+        assert_eq!(wait.pause(poll), Duration::from_millis(100), "not at once again");
+        assert!(wait.is_over(seen, at(7_000)));
     }
 
     #[test]

@@ -25,6 +25,7 @@ use super::{
     lead::Leading,
     node::{Ended, Node},
     object::Kind,
+    pace::{Gathered, Pace},
     planted::PlantedBug,
     replica::Replica,
     snapshot::Snapshot,
@@ -61,14 +62,17 @@ enum Happened<A> {
 /// What a leader has under way.
 struct Work<'n, A> {
     waiting: VecDeque<LogRequest<A>>,
+    gathered: Gathered,
     flight: Flight<Vec<Waiter<A>>>,
     puts: FuturesUnordered<BoxFuture<'n, (u64, Created)>>,
     /// At most one snapshot.
     snapshots: FuturesUnordered<BoxFuture<'n, Result<Option<Snapshot>, LogError>>>,
     /// At most one truncation.
     truncations: FuturesUnordered<BoxFuture<'n, Result<(), LogError>>>,
-    /// Ends when the next PUT may start; none if it may start now.
+    /// Ends when the next PUT may start; none if no time must pass.
     timer: Option<BoxFuture<'n, ()>>,
+    /// Whether such a timer has ended since the last PUT started.
+    has_waited: bool,
     /// Beats until another process claims the next epoch.
     beats: BoxFuture<'n, Intent>,
     /// At most one read of the claim of the next epoch.
@@ -88,6 +92,19 @@ struct Work<'n, A> {
 }
 
 impl<A> Work<'_, A> {
+    fn push(&mut self, request: LogRequest<A>) {
+        self.gathered.add(&request.commands);
+        self.waiting.push_back(request);
+    }
+
+    /// The requests of the next record, which has waited long enough.
+    fn take_group(&mut self) -> Vec<LogRequest<A>> {
+        let group = take_group(&mut self.waiting);
+        self.gathered = Gathered::of(&self.waiting);
+        (self.timer, self.has_waited) = (None, false);
+        group
+    }
+
     async fn next(&mut self, requests: &mut mpsc::Receiver<LogRequest<A>>) -> Happened<A> {
         poll_fn(|context| {
             if let Poll::Ready(Some((seq, created))) = self.puts.poll_next_unpin(context) {
@@ -102,7 +119,7 @@ impl<A> Work<'_, A> {
             if let Some(timer) = &mut self.timer
                 && Pin::new(timer).poll(context).is_ready()
             {
-                self.timer = None;
+                (self.timer, self.has_waited) = (None, true);
                 return Poll::Ready(Happened::MayStart);
             }
             if let Poll::Ready(Some(claim)) = self.claim_checks.poll_next_unpin(context) {
@@ -140,7 +157,7 @@ impl<A> Work<'_, A> {
         };
         match self.claims.react(intent, activity) {
             Reaction::GoOn => {}
-            Reaction::Prove => self.waiting.push_back(LogRequest::empty()),
+            Reaction::Prove => self.push(LogRequest::empty()),
             Reaction::RollOver => self.is_claimed = true,
         }
     }
@@ -155,11 +172,13 @@ impl<R: Replica> Node<R> {
     ) -> Result<Ended, LogError> {
         let mut work = Work {
             waiting: VecDeque::new(),
+            gathered: Gathered::default(),
             flight: Flight::behind(self.replica.tail()),
             puts: FuturesUnordered::new(),
             snapshots: FuturesUnordered::new(),
             truncations: FuturesUnordered::new(),
             timer: None,
+            has_waited: false,
             beats: Box::pin(self.beat()),
             claim_checks: FuturesUnordered::new(),
             claims: ClaimWatch::default(),
@@ -195,7 +214,7 @@ impl<R: Replica> Node<R> {
                 return self.end_epoch(work).await;
             }
             match work.next(requests).await {
-                Happened::Arrived(request) => work.waiting.push_back(request),
+                Happened::Arrived(request) => work.push(request),
                 Happened::MayStart
                 | Happened::Made(Ok(None))
                 | Happened::Truncated(Ok(()))
@@ -286,14 +305,17 @@ impl<R: Replica> Node<R> {
 
     /// Starts the PUTs that may start now.
     fn start_puts<'n>(&'n self, work: &mut Work<'n, R::Answer>) {
-        while !work.waiting.is_empty() && work.flight.len() < MAX_PUTS && work.timer.is_none() {
-            let group = take_group(&mut work.waiting);
+        while !work.waiting.is_empty() && self.may_start(work) && work.flight.len() < MAX_PUTS {
+            let group = work.take_group();
             if group.is_empty() {
                 return;
             }
-            let interval = self.settings.log_interval;
-            // A span, because a clock that is set must not stop the log.
-            work.timer = (!interval.is_zero()).then(|| self.edge.clock.sleep(interval));
+            if let Pace::Latency { interval } = self.settings.pace
+                && !interval.is_zero()
+            {
+                // A span, because a clock that is set must not stop the log.
+                work.timer = Some(self.edge.clock.sleep(interval));
+            }
             let body = body::pack(group.iter().flat_map(|request| &request.commands));
             let tail = work.flight.tail();
             let object = self.object(Kind::Record, tail, &body);
@@ -314,6 +336,22 @@ impl<R: Replica> Node<R> {
                 return;
             }
         }
+    }
+
+    /// Whether the requests that wait have waited long enough. If not, a timer runs.
+    fn may_start<'n>(&'n self, work: &mut Work<'n, R::Answer>) -> bool {
+        let Pace::Price { interval, bytes } = self.settings.pace else {
+            return work.timer.is_none();
+        };
+        // A leader that ends its epoch waits for no more requests.
+        let is_released = work.release.is_none();
+        if work.has_waited || is_released || work.gathered.is_enough(bytes) {
+            return true;
+        }
+        if work.timer.is_none() {
+            work.timer = Some(self.edge.clock.sleep(interval));
+        }
+        false
     }
 
     /// Applies the records that have become durable, and answers their callers.

@@ -125,17 +125,7 @@ impl<R: Replica> Node<R> {
         let previous = newest.map_or(0, Epoch::number);
         let manifest = Manifest { previous, ..Manifest::default() };
         let mut snapshot = Snapshot { epoch, nonce: self.nonce, seal: hash, manifest };
-        while let Some(bytes) = base.next().await? {
-            let key = snapshot.part(snapshot.manifest.parts.len());
-            let hash = Hash::of(&bytes).0;
-            let part = SnapshotPart { hash, bytes: bytes.len() as u64, ..SnapshotPart::default() };
-            snapshot.manifest.parts.push(part);
-            let created = self.edge.create(&key, &bytes).await;
-            let stored = self.edge.read(&key).await;
-            if created != Created::Own || stored.is_none_or(|stored| Hash::of(&stored).0 != hash) {
-                return Err(LogError::object(&key, "it is not what was written"));
-            }
-        }
+        upload_parts(&self.edge, &mut snapshot, &mut *base).await?;
         let at = Tail { next: Slot::first_of(epoch), hash, time };
         let object = self.object(Kind::Manifest, at, &body::encode(&snapshot.manifest));
         match self.edge.create(&ObjectKey::Manifest(epoch), object.bytes()).await {
@@ -149,6 +139,26 @@ impl<R: Replica> Node<R> {
             }
         }
     }
+}
+
+/// Creates the parts of `base`, and adds them to the manifest of `snapshot`. Each is read back.
+pub(super) async fn upload_parts(
+    edge: &Edge,
+    snapshot: &mut Snapshot,
+    base: &mut dyn Frozen,
+) -> Result<(), LogError> {
+    while let Some(bytes) = base.next().await? {
+        let key = snapshot.part(snapshot.manifest.parts.len());
+        let hash = Hash::of(&bytes).0;
+        let part = SnapshotPart { hash, bytes: bytes.len() as u64, ..SnapshotPart::default() };
+        snapshot.manifest.parts.push(part);
+        let created = edge.create(&key, &bytes).await;
+        let stored = edge.read(&key).await;
+        if created != Created::Own || stored.is_none_or(|stored| Hash::of(&stored).0 != hash) {
+            return Err(LogError::object(&key, "it is not what was written"));
+        }
+    }
+    Ok(())
 }
 
 /// Reads the parts of a snapshot in order, and compares them with the manifest.

@@ -27,8 +27,8 @@ use parking_lot::Mutex;
 use tempfile::TempDir;
 use tidegate_backends::{
     bucket_log::{
-        Edge, Handle, LogError, LogRefusal, Node, NodeSettings, StoreBucket, UnfitStore, identify,
-        probe,
+        Edge, Handle, LogError, LogRefusal, Node, NodeSettings, Pace, StoreBucket, UnfitStore,
+        identify, probe,
     },
     sqlite::SqliteReplica,
     system::{SystemClock, SystemEntropy},
@@ -251,7 +251,7 @@ async fn open_node(
 /// The bounds of a node that leads soon, and rolls over often.
 fn settings(kept_snapshots: usize) -> NodeSettings {
     NodeSettings {
-        log_interval: Duration::from_millis(1),
+        pace: Pace::Latency { interval: Duration::from_millis(1) },
         rollover_records: 4,
         kept_snapshots,
         poll_interval: Duration::from_millis(1),

@@ -10,14 +10,14 @@ use object_store::{ObjectStore, memory::InMemory};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tempfile::TempDir;
 use tidegate_backends::{
-    bucket_log::{Edge, Node, NodeSettings, StoreBucket},
+    bucket_log::{Edge, LogReader, Node, NodeSettings, Pace, RestoreError, StoreBucket, seed},
     sqlite::{OpenError, SqliteReplica, SqliteStore, repair},
     system::{SystemClock, SystemEntropy},
 };
 use tidegate_core::{
     job::{Encoding, Job, JobId, Revision},
     port::{
-        JobStore, StoreError, StoreLayer, Txn, Write,
+        Clock as _, JobStore, StoreError, StoreLayer, Txn, Write,
         job_store::{Committed, Expect, ItemKind, Key, Record, RecordKind},
     },
     queue::{GrantBatch, Ledger, ledger::BatchId},
@@ -62,7 +62,7 @@ impl Machine {
                     entropy: Arc::new(SystemEntropy),
                 };
                 let settings = NodeSettings {
-                    log_interval: Duration::ZERO,
+                    pace: Pace::Latency { interval: Duration::ZERO },
                     rollover_records,
                     kept_snapshots: 1,
                     poll_interval: Duration::from_millis(1),
@@ -341,6 +341,101 @@ fn an_empty_machine_restores_what_was_committed() {
         assert!(!has("log/0000000001/000000000001"), "the log before them is removed");
         assert!(has("epoch/0000000001"), "no claim is removed");
     });
+}
+
+/// An instant after all requests so far, and before all others.
+async fn instant() -> Timestamp {
+    let at = SystemClock.now();
+    while SystemClock.now() <= at {
+        tokio::task::yield_now().await;
+    }
+    at
+}
+
+/// The log in `bucket`.
+fn edge(bucket: &Arc<InMemory>) -> (Edge, Arc<StoreBucket>) {
+    let store = Arc::clone(bucket) as Arc<dyn ObjectStore>;
+    let log = Arc::new(StoreBucket::new(store, "prefix".into()));
+    let edge = Edge {
+        bucket: Arc::clone(&log) as _,
+        clock: Arc::new(SystemClock),
+        entropy: Arc::new(SystemEntropy),
+    };
+    (edge, log)
+}
+
+/// The database as of `at`, in a directory without a log.
+async fn restored(
+    bucket: &Arc<InMemory>,
+    at: Timestamp,
+) -> Result<(TempDir, Content), RestoreError> {
+    let (edge, log) = edge(bucket);
+    let reader = LogReader::open(edge, log).await?.expect("there is a log");
+    let dir = TempDir::new().unwrap();
+    let replica = SqliteReplica::open(dir.path()).unwrap();
+    reader.restore(&replica, at).await?;
+    let restored = content(dir.path());
+    replica.detach().unwrap();
+    Ok((dir, restored))
+}
+
+#[test]
+fn the_database_of_an_instant_is_restored_without_its_log() {
+    let (bucket, mut mix) = (Arc::<InMemory>::default(), Mix(StdRng::seed_from_u64(4)));
+    let machine = Machine::start(&bucket, 1_000);
+    run(async {
+        let before = instant().await;
+        let mut known = Vec::new();
+        for _ in 0..3 {
+            commit_all(&machine, &mut mix, 4).await;
+            known.push((instant().await, content(machine.dir.path())));
+        }
+        let add = vec![Write::AddJob(job("after").build())];
+        machine.store.commit(vec![add]).await.unwrap();
+        for (at, content) in &known {
+            let (dir, found) = restored(&bucket, *at).await.unwrap();
+            assert_eq!(found.rows, content.rows, "at {at}");
+            let store = SqliteStore::open(dir.path()).unwrap();
+            assert_eq!(store.get(&[name("after")]).await.unwrap(), [Ok(None)]);
+            let add = vec![Write::AddJob(job("after").build())];
+            assert!(matches!(store.commit(vec![add]).await.unwrap()[..], [Committed::All]));
+        }
+        let early = restored(&bucket, before - Duration::from_hours(1)).await;
+        assert!(matches!(early, Err(RestoreError::TooEarly { .. })));
+        let late = restored(&bucket, Timestamp::MAX).await;
+        assert!(matches!(late, Err(RestoreError::TooLate { .. })));
+    });
+}
+
+#[test]
+fn a_log_begins_with_the_data_of_a_directory() {
+    let (first, second) = (Arc::<InMemory>::default(), Arc::<InMemory>::default());
+    let mut mix = Mix(StdRng::seed_from_u64(5));
+    let machine = Machine::start(&first, 1_000);
+    let (dir, known) = run_to_end(async {
+        commit_all(&machine, &mut mix, 4).await;
+        let at = instant().await;
+        let add = vec![Write::AddJob(job("after").build())];
+        machine.store.commit(vec![add]).await.unwrap();
+        restored(&first, at).await.unwrap()
+    });
+    drop(SqliteStore::open(dir.path()).unwrap());
+    let replica = SqliteReplica::attach(dir.path()).unwrap();
+    run(async {
+        seed(&edge(&second).0, &replica).await.unwrap();
+    });
+    drop(replica);
+    for _ in 0..2 {
+        let machine = Machine::start(&second, 1_000);
+        assert_eq!(machine.lose().rows, known.rows, "an empty machine has the data");
+    }
+}
+
+/// The output of `work`.
+fn run_to_end<T>(work: impl Future<Output = T>) -> T {
+    let mut output = None;
+    run(async { output = Some(work.await) });
+    output.expect("it has ended")
 }
 
 /// A change of one copy alone would make it differ from the others, at the same position.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Console, Emf, Jwt, LogFormat, LogLevel, Oidc, Settings, Tracing};
+use super::{Console, Emf, Jwt, LogFormat, LogLevel, LogProfile, Oidc, Settings, Tracing};
 use tidegate_core::{time::Seconds, validate::AllowedHosts};
 
 impl Default for Settings {
@@ -15,6 +15,9 @@ impl Default for Settings {
             standby: false,
             takeover_seconds: Seconds::new(7),
             log_encryption: false,
+            log_profile: LogProfile::Latency,
+            log_interval_seconds: None,
+            log_record_bytes: None,
             encryption_key: None,
             encryption_key_file: None,
             admin_token: None,

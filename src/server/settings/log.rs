@@ -1,24 +1,33 @@
 //! The settings of a replicated log.
 
 use std::{
+    ops::RangeInclusive,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use super::{
-    Settings,
-    validate::{Fault, fault, seconds},
+    LogProfile, Settings,
+    validate::{Fault, fault, seconds, within},
 };
-use tidegate_backends::bucket_log::{BucketAddress, NodeSettings};
+use tidegate_backends::bucket_log::{BucketAddress, NodeSettings, Pace};
 
 /// The least time of a takeover in which a leader overwrites its beat less than once a second.
 const MIN_TAKEOVER_OF_GCS: Duration = Duration::from_secs(2);
+/// How long a record may wait for more requests, in milliseconds.
+const LOG_INTERVAL_MILLIS: RangeInclusive<u64> = 50..=10_000;
+/// How many bytes of requests a record may wait for.
+const LOG_RECORD_BYTES: RangeInclusive<u64> = 1024..=8 << 20;
 
 impl Settings {
     /// Whether the settings of the log are within their bounds and fit the others.
     pub(super) fn validate_log(&self) -> Result<(), Fault> {
         seconds("takeover_seconds", self.takeover_seconds, 600)?;
+        self.validate_log_profile()?;
         let Some(url) = &self.log else {
+            if self.log_profile != LogProfile::Latency {
+                return fault("log_profile", "must not be given without log");
+            }
             if self.standby {
                 return fault("standby", "must not be given without log");
             }
@@ -59,6 +68,27 @@ impl Settings {
         Ok(())
     }
 
+    fn validate_log_profile(&self) -> Result<(), Fault> {
+        if self.log_profile != LogProfile::Price {
+            let needs_price = "must not be given without log_profile = \"price\"";
+            if self.log_interval_seconds.is_some() {
+                return fault("log_interval_seconds", needs_price);
+            }
+            if self.log_record_bytes.is_some() {
+                return fault("log_record_bytes", needs_price);
+            }
+        }
+        if let Some(interval) = self.log_interval_seconds
+            && !LOG_INTERVAL_MILLIS.contains(&interval.millis())
+        {
+            return fault("log_interval_seconds", "must be 0.05 to 10");
+        }
+        match self.log_record_bytes {
+            Some(bytes) => within("log_record_bytes", bytes.into(), &LOG_RECORD_BYTES),
+            None => Ok(()),
+        }
+    }
+
     /// The bucket of the log, if there is one.
     ///
     /// # Errors
@@ -71,19 +101,29 @@ impl Settings {
 
     /// The bounds of a node of the log that answers requests at `address`.
     pub fn log_node(&self, address: String) -> NodeSettings {
-        // The rest of the time is for a beat that is late.
-        let takeover = self.takeover_seconds.duration();
-        let (beat_interval, late) = (takeover * 4 / 7, takeover * 3 / 7);
-        NodeSettings {
+        let settings = NodeSettings {
             address,
-            poll_interval: (beat_interval / 2).min(Duration::from_secs(2)),
-            patience: (takeover, takeover * 2),
-            beat_interval,
-            beat_patience: (late * 5 / 6, late * 7 / 6),
+            pace: self.log_pace(),
             leads_at_start: !self.standby,
             handover_interval: takeover * 2,
             ..NodeSettings::default()
+        };
+        settings.with_takeover(self.takeover_seconds.duration())
+    }
+
+    fn log_pace(&self) -> Pace {
+        match self.log_profile {
+            LogProfile::Latency => Pace::LATENCY,
+            LogProfile::Price => Pace::price(
+                self.log_interval_seconds.map(Duration::from),
+                self.log_record_bytes.map(|bytes| bytes as usize),
+            ),
         }
+    }
+
+    /// How long a request that changes something may wait for others before it is written to the log.
+    pub fn log_wait(&self) -> Duration {
+        self.log_pace().longest_wait()
     }
 }
 
@@ -138,6 +178,71 @@ mod tests {
             settings.log = Some("gs://jobs/log".parse().unwrap());
         });
         assert_eq!(fault.unwrap().setting, "takeover_seconds");
+    }
+
+    fn price(settings: &mut Settings) {
+        settings.log_profile = LogProfile::Price;
+    }
+
+    #[test]
+    fn a_wrong_bound_of_a_record_names_its_setting() {
+        assert_eq!(fault_of(price), None);
+        let interval = |millis| {
+            move |settings: &mut Settings| {
+                price(settings);
+                settings.log_interval_seconds = Some(Seconds::from_millis(millis));
+            }
+        };
+        let bytes = |bytes| {
+            move |settings: &mut Settings| {
+                price(settings);
+                settings.log_record_bytes = Some(bytes);
+            }
+        };
+        for millis in [50, 100, 10_000] {
+            assert_eq!(fault_of(interval(millis)), None, "{millis}");
+        }
+        for millis in [0, 49, 10_001] {
+            let fault = fault_of(interval(millis)).unwrap();
+            assert_eq!(fault.setting, "log_interval_seconds", "{millis}");
+            assert_eq!(fault.problem, "must be 0.05 to 10");
+        }
+        for least_or_most in [1024, 8 << 20] {
+            assert_eq!(fault_of(bytes(least_or_most)), None);
+        }
+        for wrong in [0, 1023, (8 << 20) + 1] {
+            assert_eq!(fault_of(bytes(wrong)).unwrap().setting, "log_record_bytes", "{wrong}");
+        }
+    }
+
+    #[test]
+    fn bounds_of_a_record_need_the_profile_price_and_a_log() {
+        let seconds = Some(Seconds::from_millis(100));
+        let fault = fault_of(|settings| settings.log_interval_seconds = seconds).unwrap();
+        assert_eq!(fault.setting, "log_interval_seconds");
+        assert!(fault.problem.contains("log_profile"), "{fault}");
+        let fault = fault_of(|settings| settings.log_record_bytes = Some(2048)).unwrap();
+        assert_eq!(fault.setting, "log_record_bytes");
+        let fault = fault_of(|settings| {
+            price(settings);
+            settings.log = None;
+        });
+        assert_eq!(fault.unwrap().setting, "log_profile");
+    }
+
+    #[test]
+    fn the_profile_decides_when_a_record_is_written() {
+        let mut settings = Settings::default();
+        let pace = |settings: &Settings| settings.log_node(String::new()).pace;
+        assert_eq!(pace(&settings), Pace::LATENCY);
+        assert_eq!(settings.log_wait(), Duration::ZERO);
+        price(&mut settings);
+        assert_eq!(pace(&settings), Pace::price(None, None));
+        settings.log_interval_seconds = Some(Seconds::new(2));
+        settings.log_record_bytes = Some(4096);
+        let interval = Duration::from_secs(2);
+        assert_eq!(pace(&settings), Pace::Price { interval, bytes: 4096 });
+        assert_eq!(settings.log_wait(), interval);
     }
 
     #[test]

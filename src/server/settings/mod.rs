@@ -81,6 +81,17 @@ documented! {
         /// How long after the last sign of life of the leader of `log` a standby takes over, in
         /// seconds, 1 to 600. A shorter time costs more requests.
         pub takeover_seconds: Seconds,
+        /// When a record of `log` is written: `latency` as soon as there is a request, `price` once the
+        /// first request has waited for `log_interval_seconds`, or has `log_record_bytes` with those
+        /// after it. Either way a request is answered when it is in the bucket.
+        pub log_profile: LogProfile,
+        /// How long a record of `log` waits for more requests, in seconds, 0.05 to 10. Each answer to a
+        /// change comes later by up to this time, and a million jobs cost less. Only with
+        /// `log_profile = "price"`. Default: 0.1.
+        pub log_interval_seconds: Option<Seconds>,
+        /// Bytes of requests at which a record of `log` waits no longer, 1024 to 8388608. Only with
+        /// `log_profile = "price"`. Default: 1048576.
+        pub log_record_bytes: Option<u32>,
         /// Encrypt what the server writes into the bucket of `log` with `encryption_key`: jobs, results,
         /// large bodies, plugins, snapshots. Objects from before stay as they are, and are read.
         pub log_encryption: bool,
@@ -259,6 +270,16 @@ documented! {
         /// provider puts `jwt.audience` and the scopes of this server into the token.
         pub scopes: String,
     }
+}
+
+/// What the records of a replicated log are written for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogProfile {
+    /// Early answers: a record is written as soon as there is a request.
+    Latency,
+    /// Few requests to the bucket: a record waits for more requests.
+    Price,
 }
 
 /// The least important level that is logged.

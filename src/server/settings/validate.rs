@@ -30,7 +30,11 @@ pub(super) fn fault(setting: &'static str, problem: impl Into<String>) -> Result
     Err(Fault { setting, problem: problem.into() })
 }
 
-fn within(setting: &'static str, value: u64, bounds: &RangeInclusive<u64>) -> Result<(), Fault> {
+pub(super) fn within(
+    setting: &'static str,
+    value: u64,
+    bounds: &RangeInclusive<u64>,
+) -> Result<(), Fault> {
     if bounds.contains(&value) {
         Ok(())
     } else {

@@ -430,6 +430,8 @@ async fn what_does_not_fit_a_log_is_refused() {
             "`log` (from the command line) must begin with",
         ),
         (Setup::new().switch("--standby"), "standby"),
+        (bucket.server().env("TIDEGATE_LOG_INTERVAL_SECONDS", "1"), "log_interval_seconds"),
+        (Setup::new().env("TIDEGATE_LOG_PROFILE", "price"), "log_profile"),
     ] {
         let (status, log) = setup.refused().await;
         assert!(!status.success() && log.contains(problem), "{log}");
@@ -571,6 +573,84 @@ async fn a_log_is_verified_and_what_is_damaged_is_named() {
         std::fs::write(&path, bytes).unwrap();
     }
     assert_eq!(log_command(&bucket.address(), &["verify"]).0, 0);
+}
+
+/// When the last object of an epoch of the log was written.
+fn last_written(log: &str, epoch: u64) -> String {
+    let (code, text) = log_command(log, &["show", "--json", "--epoch", &epoch.to_string()]);
+    let shown: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(code, 0, "{text}");
+    let last = shown["objects"].as_array().unwrap().last().unwrap();
+    last["written_at"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn the_state_of_an_instant_is_restored_and_served() {
+    let bucket = Bucket::new();
+    let log = bucket.address();
+    let server = bucket.server().start().await;
+    server.job_type("pull", json!({})).await;
+    let early = server.enqueue_a("pull").await;
+    let large = "x".repeat(600 << 10);
+    let body = server.enqueue(json!({"type": "pull", "data": large})).await;
+    let at = last_written(&log, 1);
+    // What happens later is not in the restored state.
+    let late = server.enqueue_a("pull").await;
+    assert_eq!(server.api.lease(json!({"types": ["pull"], "max": 3})).await.len(), 3);
+    let objects = files(&bucket.0.path().join("log"), "log");
+
+    let to = bucket.0.path().join("restored");
+    let restore = |at: &str| log_command(&log, &["restore", text(&to), "--json", "--at", at]);
+    for (instant, problem) in [
+        ("2000-01-01T00:00:00Z", "the earliest instant"),
+        ("9999-12-31T23:59:59Z", "its newest record"),
+    ] {
+        let (code, said) = restore(instant);
+        assert!(code == 2 && said.contains(problem), "{said}");
+        assert!(!to.exists() && !bucket.0.path().join("restored.part").exists());
+    }
+    let (code, said) = restore(&at);
+    let restored: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(code, 0, "{said}");
+    assert_eq!((&restored["written_at"], &restored["bodies"]), (&json!(at), &json!(1)), "{said}");
+    let (code, said) = restore(&at);
+    assert!(code == 2 && said.contains("is not empty"), "{said}");
+    assert_eq!(files(&bucket.0.path().join("log"), "log")[..objects.len()], objects);
+    assert_eq!(server.api.job(&late).await["state"], "running", "the server goes on");
+
+    let new = format!("file://{}/new", text(bucket.0.path()));
+    let seed = || log_command(&new, &["seed", text(&to)]);
+    let (code, said) = seed();
+    assert!(code == 0 && said.contains("--data NEW --log"), "{said}");
+    let (code, said) = seed();
+    assert!(code == 2 && said.contains("has a log"), "{said}");
+    for setup in [Setup::new().flag("--data", text(&to)), server_of_log(&new)] {
+        has_only(&setup.start().await, [&early, &body], &late, &large).await;
+    }
+    let (code, said) = log_command(&new, &["verify"]);
+    assert!(code == 0 && said.contains("is intact"), "{said}");
+}
+
+/// The server has these two jobs, one with the data `large`, and not the job `late`.
+async fn has_only(tide: &Tidegate, jobs: [&String; 2], late: &str, large: &str) {
+    assert_eq!(tide.get(&format!("/v1/jobs/{late}")).await.status, 404);
+    let leased = tide.api.lease(json!({"types": ["pull"], "max": 3})).await;
+    let ids: BTreeSet<&str> = leased.iter().map(|lease| lease.id.as_str()).collect();
+    assert_eq!(ids, jobs.map(String::as_str).into());
+    let leased = leased.iter().find(|lease| lease.id == *jobs[1]).unwrap();
+    assert_eq!(leased.whole["job"]["data"], json!(large));
+}
+
+#[tokio::test]
+async fn a_restored_directory_says_how_to_serve_it() {
+    let bucket = Bucket::new();
+    let server = bucket.server().start().await;
+    server.job_type("t", json!({})).await;
+    drop(server.stop().await);
+    let (log, to) = (bucket.address(), bucket.0.path().join("restored"));
+    let at = last_written(&log, 1);
+    let (code, said) = log_command(&log, &["restore", text(&to), "--at", &at]);
+    assert!(code == 0 && said.contains("without --log"), "{said}");
 }
 
 /// What a command prints.

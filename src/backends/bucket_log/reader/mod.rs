@@ -2,7 +2,10 @@
 //!
 //! It begins after the oldest snapshot that is kept, and checks what a node checks before it applies the
 //! same objects: each is what was written, follows the one before it, and can be unpacked; each snapshot
-//! has its parts, and belongs to its seal. A leader may write and remove objects meanwhile.
+//! has its parts, and belongs to its seal. A leader may write and remove objects meanwhile. [`restore`]
+//! applies the same objects to a replica, up to an instant.
+
+mod restore;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -26,6 +29,8 @@ use super::{
     tail::{NotNext, Tail},
     truncate::KEPT_SNAPSHOTS,
 };
+
+pub use restore::{RestoreError, RestoredState};
 
 /// How long an object is read from a store that does not answer.
 const PATIENCE: Duration = Duration::from_mins(1);

@@ -17,8 +17,8 @@
 //! that replace a leader.
 
 mod bugs;
-mod executor;
-mod kv;
+pub(super) mod executor;
+pub(super) mod kv;
 mod network;
 mod oracle;
 mod replacement;
@@ -36,7 +36,7 @@ const MAX_SILENCE: i64 = 15_000;
 
 /// The seeds to run: as many as the environment says, or `usual` ones.
 #[allow(clippy::disallowed_methods, reason = "the caller decides how many seeds to run")]
-fn seeds(usual: u64) -> std::ops::Range<u64> {
+pub(super) fn seeds(usual: u64) -> std::ops::Range<u64> {
     let number = |variable| std::env::var(variable).ok().and_then(|text| text.parse::<u64>().ok());
     match number("TIDEGATE_SEED") {
         Some(seed) => seed..seed + 1,

@@ -19,7 +19,7 @@ use super::{
     network::{Connection, Objects},
     oracle::{self, History, Oracle, Read},
 };
-use crate::bucket_log::{Edge, Handle, LogRefusal, Node, NodeSettings};
+use crate::bucket_log::{Edge, Handle, LogRefusal, Node, NodeSettings, Pace};
 use tidegate_core::{
     port::{Clock, Entropy},
     time::Timestamp,
@@ -45,7 +45,7 @@ const CALL_TIMEOUT: i64 = 4_000;
 pub fn settings(node: usize) -> NodeSettings {
     NodeSettings {
         address: format!("node {node}"),
-        log_interval: Duration::from_millis(20),
+        pace: Pace::Latency { interval: Duration::from_millis(20) },
         rollover_records: 6,
         kept_snapshots: 1,
         poll_interval: Duration::from_millis(500),

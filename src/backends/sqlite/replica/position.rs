@@ -29,6 +29,9 @@ CREATE TABLE IF NOT EXISTS log_seals (
 ) STRICT;
 ";
 
+/// Removes the tables: the database replicates no log then.
+pub(super) const DROP_TABLES: &str = "DROP TABLE log_tail; DROP TABLE log_seals;";
+
 /// The tail of the database; none if it replicates no log.
 pub(super) fn read(db: &Connection) -> Result<Option<Tail>, Failure> {
     let tables: i64 = db.query_row(

@@ -1,10 +1,14 @@
-//! `tidegate log`: reads the replicated log of a server, which may run.
+//! `tidegate log`: reads the replicated log of a server, which may run, and begins a new one.
+
+mod restore;
+mod seed;
 
 use std::{collections::BTreeMap, io::IsTerminal as _, path::PathBuf, sync::Arc};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use indicatif::HumanBytes;
+use object_store::ObjectStore;
 use serde::Serialize;
 use serde_json::json;
 use tracing::Level;
@@ -12,7 +16,11 @@ use url::Url;
 
 use super::{Context, ExitCode, UsageError, context::print_error, output};
 use tidegate_backends::{
-    bucket_log::{BucketAddress, Edge, LogEntry, LogReader, SlotContent, Tail, key::Epoch},
+    bucket_log::{
+        BucketAddress, BucketClients, Edge, LogEntry, LogReader, SlotContent, StoreBucket, Tail,
+        key::Epoch,
+    },
+    sealed::Keys,
     system::{SystemClock, SystemEntropy},
 };
 use tidegate_core::time::Timestamp;
@@ -33,6 +41,10 @@ pub enum Command {
         #[arg(long, value_name = "NUMBER")]
         epoch: Option<u64>,
     },
+    /// Make a data directory with the state as of an instant.
+    Restore(restore::Args),
+    /// Begin a log in an empty prefix of a bucket with the data of a directory.
+    Seed(seed::Args),
 }
 
 /// The bucket of a log.
@@ -68,6 +80,8 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
         Command::Verify(address) => verify(address, ctx).await,
         Command::Show { address, epoch: None } => epochs(address, ctx).await,
         Command::Show { address, epoch: Some(epoch) } => objects(address, epoch, ctx).await,
+        Command::Restore(args) => restore::run(args, ctx).await,
+        Command::Seed(args) => seed::run(args, ctx).await,
     }
 }
 
@@ -83,7 +97,7 @@ struct Total {
 }
 
 async fn verify(address: Address, ctx: &Context) -> anyhow::Result<ExitCode> {
-    let (reader, address) = open(address).await?;
+    let Opened { reader, address, .. } = open(address).await?;
     let mut epochs = Epochs::default();
     let end = reader.verify(|entry| epochs.add(entry)).await?;
     let total = epochs.total();
@@ -106,7 +120,7 @@ async fn verify(address: Address, ctx: &Context) -> anyhow::Result<ExitCode> {
 }
 
 async fn epochs(address: Address, ctx: &Context) -> anyhow::Result<ExitCode> {
-    let (reader, _) = open(address).await?;
+    let Opened { reader, .. } = open(address).await?;
     let mut epochs = Epochs::default();
     let read = reader.list(|entry| epochs.add(entry)).await;
     if ctx.json() {
@@ -146,7 +160,7 @@ struct ShownObject {
 }
 
 async fn objects(address: Address, number: u64, ctx: &Context) -> anyhow::Result<ExitCode> {
-    let (reader, _) = open(address).await?;
+    let Opened { reader, .. } = open(address).await?;
     let mut objects = Vec::new();
     let add = |entry| {
         let LogEntry::Object { slot, time, bytes, content } = entry else { return };
@@ -186,49 +200,86 @@ async fn objects(address: Address, number: u64, ctx: &Context) -> anyhow::Result
     Ok(ExitCode::Ok)
 }
 
-/// A reader of the log that the options name.
-async fn open(address: Address) -> anyhow::Result<(LogReader, BucketAddress)> {
-    let usage = |text: String| anyhow::Error::from(UsageError(text));
-    let wrong = |fault: Fault| usage(format!("the setting {} {}", fault.setting, fault.problem));
-    let Address { log, config, encryption_key, encryption_key_file } = address;
-    let (address, keys) = match &log {
-        Some(url) => {
-            let address = BucketAddress::parse(url).map_err(|bad| usage(format!("--log {bad}")))?;
-            let settings = Settings { encryption_key, encryption_key_file, ..Settings::default() };
-            (address, settings.keys())
-        }
-        None => {
-            let settings = Settings::load(config.as_deref(), &())?;
-            let address = settings.log_address().map_err(wrong)?;
-            let address =
-                address.ok_or_else(|| usage("name the bucket of the log with --log".into()))?;
-            (address, settings.keys())
-        }
-    };
-    let keys = keys.map_err(wrong)?.load().context("the keys of the log")?;
-    let no_log = || usage(format!("{address} has no log"));
+/// A log that the options name.
+struct Opened {
+    reader: LogReader,
+    address: BucketAddress,
+    /// Its large bodies and plugin code.
+    objects: Arc<dyn ObjectStore>,
+}
+
+async fn open(address: Address) -> anyhow::Result<Opened> {
+    let (address, keys) = named(&address)?;
+    let no_log = || UsageError(format!("{address} has no log"));
     // A client would create it.
     if address.directory().is_some_and(|dir| !dir.is_dir()) {
-        return Err(no_log());
+        return Err(no_log().into());
     }
+    let Connected { edge, bucket, objects } = connect(&address, keys, false)?;
+    let reader = LogReader::open(edge, bucket).await?.ok_or_else(no_log)?;
+    Ok(Opened { reader, address, objects })
+}
+
+/// The bucket that the options name, and the keys of its objects.
+fn named(options: &Address) -> anyhow::Result<(BucketAddress, Option<Keys>)> {
+    let usage = |text: String| anyhow::Error::from(UsageError(text));
+    let wrong = |fault: Fault| usage(format!("the setting {} {}", fault.setting, fault.problem));
+    let (address, settings) = match &options.log {
+        Some(url) => {
+            let address = BucketAddress::parse(url).map_err(|bad| usage(format!("--log {bad}")))?;
+            let settings = Settings {
+                encryption_key: options.encryption_key.clone(),
+                encryption_key_file: options.encryption_key_file.clone(),
+                ..Settings::default()
+            };
+            (address, settings)
+        }
+        None => {
+            let settings = Settings::load(options.config.as_deref(), &())?;
+            let address = settings.log_address().map_err(wrong)?;
+            let none = || usage("name the bucket of the log with --log".into());
+            (address.ok_or_else(none)?, settings)
+        }
+    };
+    let keys = settings.keys().map_err(wrong)?.load().context("the keys of the log")?;
+    Ok((address, keys))
+}
+
+/// The clients of a bucket.
+struct Connected {
+    edge: Edge,
+    bucket: Arc<StoreBucket>,
+    objects: Arc<dyn ObjectStore>,
+}
+
+/// Connects to a bucket, and shows from now on why requests fail. New objects are encrypted if `encrypts`
+/// is set.
+fn connect(
+    address: &BucketAddress,
+    keys: Option<Keys>,
+    encrypts: bool,
+) -> anyhow::Result<Connected> {
     let mut clients = address.connect().context("log")?;
-    if let Some(keys) = keys {
-        clients = clients.with_keys(keys, false);
+    match keys {
+        Some(keys) => clients = clients.with_keys(keys, encrypts),
+        None if encrypts => bail!(UsageError(
+            "--log-encryption needs a key: TIDEGATE_ENCRYPTION_KEY or --encryption-key-file".into()
+        )),
+        None => {}
     }
-    let bucket = Arc::new(clients.log);
+    let BucketClients { log, objects } = clients;
+    let bucket = Arc::new(log);
     let edge = Edge {
         bucket: Arc::clone(&bucket) as _,
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
     };
-    // The causes of failed requests.
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .with_max_level(Level::WARN)
         .init();
-    let reader = LogReader::open(edge, bucket).await?.ok_or_else(no_log)?;
-    Ok((reader, address))
+    Ok(Connected { edge, bucket, objects })
 }
 
 /// An epoch, as it is shown.

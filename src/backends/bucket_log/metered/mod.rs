@@ -1,0 +1,215 @@
+//! What the log costs and how long a takeover takes, measured: the real code on a store that counts
+//! requests, in virtual time.
+//!
+//! The tables in `docs/deploy-bucket.md` are those of this module; `UPDATE_EXPECT=1` writes them.
+//!
+//! Read [`store`] for the requests, [`run`] for nodes and jobs.
+
+mod pace;
+mod run;
+mod store;
+
+use std::{fmt::Write as _, fs, sync::Arc, time::Duration};
+
+use super::{NodeSettings, Pace, simulation::seeds};
+use crate::cost::price::LIST;
+
+pub(super) use run::Run;
+use store::Requests;
+
+/// The setting `takeover_seconds` by default.
+const TAKEOVER: Duration = Duration::from_secs(7);
+/// When a leader knows whether there is a standby.
+const SETTLED: i64 = 150_000;
+/// Jobs a second, and for how many milliseconds they are measured.
+const LOADS: [(u32, i64); 4] = [(1, 900_000), (10, 300_000), (100, 60_000), (1_000, 10_000)];
+/// How long an idle log is measured, in milliseconds, and how often that is in a month of thirty days.
+const IDLE: (i64, f64) = (6 * 3_600_000, 120.0);
+/// Most dollars of a million jobs at 100 jobs a second with the profile `price`.
+const MAX_PRICE: f64 = 0.60;
+/// Most dollars of an idle month: alone, and with a standby.
+const MAX_IDLE: [f64; 2] = [1.0, 4.0];
+/// The longest takeover, in milliseconds.
+const MAX_TAKEOVER: i64 = 10_000;
+
+/// The servers of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Servers {
+    Alone,
+    WithStandby,
+}
+
+/// The bounds of a server with the default settings.
+fn settings() -> NodeSettings {
+    NodeSettings::default().with_takeover(TAKEOVER)
+}
+
+fn profiles() -> [Pace; 2] {
+    [Pace::LATENCY, Pace::price(None, None)]
+}
+
+/// A run whose leader knows whether there is a standby.
+fn settled(pace: Pace, servers: Servers) -> Arc<Run> {
+    let settings = NodeSettings { pace, ..settings() };
+    let run = Run::with_leader(1, settings.clone());
+    if servers == Servers::WithStandby {
+        run.start(1, settings);
+    }
+    run.pass(SETTLED);
+    run
+}
+
+/// The requests of the end of an epoch: the next one begins, and its snapshot replaces an older one.
+fn rollover() -> Requests {
+    const ROLLOVERS: u64 = 10;
+    const RECORDS: u64 = 10;
+    let settings = NodeSettings {
+        // The first record of an epoch is none of a caller.
+        rollover_records: 1 + RECORDS,
+        beat_interval: Duration::from_hours(1),
+        ..settings()
+    };
+    let run = Run::with_leader(1, settings);
+    run.pass(SETTLED);
+    let before = run.store.requests();
+    let client = Arc::clone(&run);
+    run.complete(async move {
+        for _ in 0..ROLLOVERS * RECORDS {
+            assert!(client.submit(0, 1).await, "the node leads");
+        }
+    });
+    // The last snapshot is made.
+    run.pass(10_000);
+    let all = run.store.requests().minus(before);
+    run.end();
+    let records = Requests { puts: (ROLLOVERS * RECORDS) as f64, gets: 0.0 };
+    all.minus(records).times(1.0 / ROLLOVERS as f64)
+}
+
+/// PUTs a second, and dollars of a million jobs.
+fn load(pace: Pace, servers: Servers, (rate, span): (u32, i64), rollover: Requests) -> (f64, f64) {
+    let run = settled(pace, servers);
+    run.offer_jobs(0, rate.into());
+    run.pass(5_000);
+    let measured = run.measure(span);
+    assert_eq!(*run.ended.lock(), [""; 0], "no leadership ends");
+    run.end();
+    let job = measured.requests.times(1.0 / measured.jobs);
+    // A run is too short for an epoch.
+    let epochs = job.puts / NodeSettings::default().rollover_records as f64;
+    let dollars = job.and(rollover.times(epochs)).dollars(&LIST) * 1e6;
+    (measured.requests.puts * 1000.0 / span as f64, dollars)
+}
+
+/// The requests of an idle month.
+fn idle(servers: Servers) -> Requests {
+    let run = settled(Pace::LATENCY, servers);
+    let (span, times) = IDLE;
+    let measured = run.measure(span);
+    assert_eq!(*run.ended.lock(), [""; 0], "no leadership ends");
+    assert!(run.leads(0) && !run.leads(1), "the leader leads");
+    run.end();
+    measured.requests.times(times)
+}
+
+/// How long a takeover takes, in milliseconds, from the loss of the leader until the standby leads.
+fn takeover(seed: u64) -> i64 {
+    let run = Run::with_leader(seed, settings());
+    run.start(1, settings());
+    if seed % 2 == 1 {
+        run.offer_jobs(0, 10.0);
+    }
+    run.pass(SETTLED + run.executor.between(0, 20_000));
+    assert!(run.leads(0) && !run.leads(1), "seed {seed}: the leader leads");
+    run.lose(0);
+    let lost_at = run.executor.now();
+    run.until_leads(1);
+    let took = run.executor.now() - lost_at;
+    run.end();
+    took
+}
+
+fn longest_takeover() -> i64 {
+    seeds(100).map(takeover).max().unwrap_or(0)
+}
+
+#[test]
+fn a_million_jobs_cost_at_most_the_bound_of_price() {
+    let rollover = rollover();
+    let (_, dollars) = load(Pace::price(None, None), Servers::Alone, LOADS[2], rollover);
+    assert!(dollars <= MAX_PRICE, "{dollars} $");
+    let (_, dollars) = load(Pace::price(None, None), Servers::WithStandby, LOADS[2], rollover);
+    assert!(dollars <= MAX_PRICE, "{dollars} $ with a standby");
+    let (_, latency) = load(Pace::LATENCY, Servers::Alone, LOADS[2], rollover);
+    assert!(latency > 2.0 * dollars, "the profiles differ: {latency} $");
+}
+
+#[test]
+fn an_idle_month_costs_at_most_its_bound() {
+    for (servers, most) in [Servers::Alone, Servers::WithStandby].into_iter().zip(MAX_IDLE) {
+        let dollars = idle(servers).dollars(&LIST);
+        assert!(dollars > 0.0 && dollars <= most, "{servers:?}: {dollars} $");
+    }
+}
+
+#[test]
+fn a_standby_takes_over_within_ten_seconds() {
+    let longest = longest_takeover();
+    println!("{longest} ms");
+    assert!(longest < MAX_TAKEOVER, "{longest} ms");
+}
+
+#[test]
+fn the_costs_in_the_documents_are_the_measured_ones() {
+    check_document("log costs", &tables());
+}
+
+/// The tables of the documents.
+fn tables() -> String {
+    let rollover = rollover();
+    let mut text = String::from(
+        "| jobs a second | `latency`: PUTs a second | $ for a million jobs | with a standby \
+         | `price`: PUTs a second | $ for a million jobs | with a standby |\n\
+         |---|---|---|---|---|---|---|\n",
+    );
+    for (rate, span) in LOADS {
+        let _ = write!(text, "| {rate} ");
+        for pace in profiles() {
+            let (puts, alone) = load(pace, Servers::Alone, (rate, span), rollover);
+            let (_, with_standby) = load(pace, Servers::WithStandby, (rate, span), rollover);
+            let _ = write!(text, "| {puts:.1} | {alone:.2} | {with_standby:.2} ");
+        }
+        text += "|\n";
+    }
+    text += "\n| an idle month | PUTs a minute | GETs a minute | $ |\n|---|---|---|---|\n";
+    for (servers, name) in [
+        (Servers::Alone, "one server"),
+        (Servers::WithStandby, "with a standby and `takeover_seconds` of 7"),
+    ] {
+        let month = idle(servers);
+        let minute = month.times(1.0 / 43_200.0);
+        let dollars = month.dollars(&LIST);
+        let _ =
+            writeln!(text, "| {name} | {:.1} | {:.1} | {dollars:.2} |", minute.puts, minute.gets);
+    }
+    let seconds = (0..100).map(takeover).max().unwrap_or(0) as f64 / 1000.0;
+    let _ = writeln!(text, "\nThe longest of 100 simulated takeovers took {seconds:.1} seconds.");
+    text
+}
+
+/// Checks the part of the document between `<!-- NAME ... -->` and the next `<!-- end`.
+/// `UPDATE_EXPECT=1` writes it.
+#[track_caller]
+fn check_document(name: &str, wanted: &str) {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/deploy-bucket.md");
+    let text = fs::read_to_string(path).unwrap();
+    let (before, rest) = text.split_once(&format!("<!-- {name}")).unwrap();
+    let (mark, rest) = rest.split_once("-->\n").unwrap();
+    let (there, after) = rest.split_once("<!-- end").unwrap();
+    if there != wanted && std::env::var_os("UPDATE_EXPECT").is_some() {
+        let text = format!("{before}<!-- {name}{mark}-->\n{wanted}<!-- end{after}");
+        fs::write(path, text).unwrap();
+        return;
+    }
+    assert_eq!(there, wanted, "run this test with UPDATE_EXPECT=1 to write the tables");
+}

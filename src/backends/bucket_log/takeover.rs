@@ -1,0 +1,54 @@
+//! How often a leader shows that it lives, and how long its silence means nothing.
+//!
+//! ```text
+//!   beat ──────3/5 of the time──────▶ next beat is due ──▶ it may be late ──▶ a standby leads
+//! ```
+//!
+//! A beat costs a PUT, so beats are as rare as the rest of the time allows: a beat that failed must be
+//! repeated in it.
+
+use std::time::Duration;
+
+use super::node::NodeSettings;
+
+/// The longest time between two reads of a standby. It is a part of each takeover.
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(2);
+/// How late a beat may be at least: a machine under load, or a slow request, is no lost leader.
+const MIN_LATENESS: Duration = Duration::from_millis(500);
+
+impl NodeSettings {
+    /// The same bounds, with beats and waits for a takeover about `takeover` after the last sign of life
+    /// of the leader. With requests of a tenth of a second, a standby leads at most three seconds later.
+    #[must_use]
+    pub fn with_takeover(self, takeover: Duration) -> Self {
+        let beat_interval = takeover * 3 / 5;
+        let rest = takeover - beat_interval;
+        let late = (rest * 5 / 6).max(MIN_LATENESS);
+        Self {
+            poll_interval: (beat_interval / 2).min(MAX_POLL_INTERVAL),
+            patience: (takeover, takeover * 2),
+            beat_interval,
+            // Two standbys seldom try at once.
+            beat_patience: (late, late + rest / 8),
+            ..self
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_beat_that_failed_can_be_repeated_before_a_takeover() {
+        for seconds in [1, 2, 7, 60, 600] {
+            let takeover = Duration::from_secs(seconds);
+            let NodeSettings { beat_interval, beat_patience: (late, latest), .. } =
+                NodeSettings::default().with_takeover(takeover);
+            assert_eq!(beat_interval, takeover * 3 / 5);
+            // It may take a quarter of the interval, and is repeated after another one.
+            assert!(late > beat_interval / 2, "{seconds} s");
+            assert!(late < latest, "{seconds} s");
+        }
+    }
+}
