@@ -36,21 +36,23 @@ impl Descriptors {
     }
 
     /// How many connections are served at once. At least half of the files, or one for each push
-    /// slot, are left to the store and to the calls of targets.
+    /// slot, are left to the store and to the calls of targets. With `peer_url`, each connection may
+    /// need another one, to the server that owns a queue.
     ///
     /// # Errors
     ///
     /// `max_connections` leaves too few.
     pub fn connections(self, settings: &Settings) -> anyhow::Result<usize> {
         let own = (OWN + u64::from(settings.push_slots)).min(self.0 / 2);
-        let most = self.0 - own;
+        let files_of_one = if settings.peer_url.is_some() { 2 } else { 1 };
+        let most = (self.0 - own) / files_of_one;
         let connections = match settings.max_connections.map(u64::from) {
             None => most.min(DEFAULT_CONNECTIONS),
             Some(set) if set <= most => set,
             Some(set) => anyhow::bail!(
                 "max_connections: {set} connections need {} open files, and the system allows {}: \
                  raise the limit (ulimit -n)",
-                set + own,
+                set * files_of_one + own,
                 self.0
             ),
         };
@@ -72,5 +74,18 @@ mod tests {
         assert_eq!(found(1024, Some(704)), Some(704));
         assert_eq!(found(1024, Some(705)), None);
         assert_eq!(found(65_536, Some(60_000)), Some(60_000));
+    }
+
+    #[test]
+    fn a_connection_may_need_another_one_to_a_peer() {
+        let peer_url = Some("http://10.0.0.7:8080".parse().unwrap());
+        let found = |files, max_connections| {
+            let settings =
+                Settings { max_connections, peer_url: peer_url.clone(), ..Settings::default() };
+            Descriptors(files).connections(&settings).ok()
+        };
+        assert_eq!(found(1024, None), Some(352));
+        assert_eq!(found(1024, Some(352)), Some(352));
+        assert_eq!(found(1024, Some(353)), None);
     }
 }

@@ -257,7 +257,11 @@ async fn open(settings: &Settings) -> anyhow::Result<Builder> {
     let (guard, keys) = (settings.guard(), settings.keys()?);
     Ok(match (settings.database()?, keys) {
         (Some(database), KeySource::Given(keys)) => {
-            Server::open_postgres(database, guard, keys).await?
+            let builder = Server::open_postgres(database, guard, keys).await?;
+            match &settings.peer_url {
+                Some(url) => builder.peer_url(url)?,
+                None => builder,
+            }
         }
         (_, keys) => Server::open_with_keys(&settings.data, guard, keys)?,
     })

@@ -49,8 +49,8 @@ pub struct ServiceMessage {
 pub struct Response {
     /// The HTTP status.
     pub status: u16,
-    /// `content-type`, `retry-after`, `tidegate-retryable` and `tidegate-status`, where present;
-    /// names in lower case.
+    /// `content-type`, `retry-after`, `tidegate-claims`, `tidegate-retryable` and `tidegate-status`,
+    /// where present; names in lower case.
     pub headers: Vec<(String, String)>,
     /// The body, at most one byte longer than requested.
     pub body: Bytes,

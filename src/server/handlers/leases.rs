@@ -11,11 +11,12 @@ use super::{
     body::Body,
     bound,
     error::Problem,
+    forwarded::{Hop, add_claims, answer_of_owner},
     jobs::attempt::read_report,
     media::Accept,
     routes::{Routes, routes},
 };
-use crate::runtime::{AttemptLog, MAX_LEASES, UnwrittenLeases};
+use crate::runtime::{AttemptLog, LeaseClaim, MAX_LEASES, UnwrittenLeases};
 use tidegate_core::{
     job::{Job, JobId, lifecycle::word},
     time::Seconds,
@@ -47,16 +48,26 @@ async fn lease(
     unwritten: Option<Extension<UnwrittenLeases>>,
     accept: Accept,
     caller: Within<Work>,
+    hop: Hop,
     body: Body,
 ) -> HandlerResult {
     let LeaseCall { mut request, sent, logs, mut refused } = read_request(&body, &api)?;
+    let is_forwarded = matches!(hop, Hop::Forwarded);
+    let received = hop.received(&body);
+    // A call may wait for a minute; the buffer of its request is freed before.
+    drop(body);
+    let unwritten = unwritten.map(|Extension(unwritten)| unwritten);
+    if let Some(received) = received
+        && let Some(answer) =
+            answer_of_owner(&api, &caller, &mut request, received, unwritten.as_ref()).await
+    {
+        return Ok(answer);
+    }
     remove_outside(&api, &caller, &mut request, &mut refused).await?;
     if !refused.is_empty() {
         // The worker learns at once what is wrong, and sends it again.
         request.wait = Duration::ZERO;
     }
-    // A call may wait for a minute; the buffer of its request is freed before.
-    drop(body);
     // The lines follow their reports at once, and not after the wait.
     let mut answers = Vec::new();
     let has_lines = logs.iter().any(|lines| !lines.is_empty());
@@ -73,8 +84,8 @@ async fn lease(
     let leased = api.server.lease_within(request, caller.bounds()).await?;
     let stop = api.server.is_worker_stopping(worker.as_deref()).await;
     let mut jobs = leased.jobs;
-    if let Some(Extension(unwritten)) = unwritten.filter(|_| !jobs.is_empty()) {
-        unwritten.hold(&api.server, &jobs);
+    if let Some(unwritten) = unwritten.filter(|_| !jobs.is_empty()) {
+        unwritten.hold(&api.server, jobs.iter().map(LeaseClaim::of));
     }
     let retry_after_seconds =
         leased.pause.map(|pause| Seconds::from_millis(pause.as_millis() as u64));
@@ -85,10 +96,13 @@ async fn lease(
         sent.into_iter().zip(answers).map(|((id, _), answer)| reported_view(id, answer)).collect();
     loop {
         let leases = jobs.iter().filter_map(|job| LeaseView::new(job, accept.0)).collect();
-        let answer = accept
+        let mut answer = accept
             .ok(LeasesView { leases, reports: Cow::Borrowed(&reports), retry_after_seconds, stop })
             .into_response();
         if jobs.is_empty() || api.fits(&answer) {
+            if is_forwarded {
+                add_claims(&mut answer, &jobs);
+            }
             return Ok(answer);
         }
         // Stored jobs fit; in the other encoding they can be several times as long.

@@ -22,6 +22,7 @@ mod dry_run;
 mod envelope;
 mod error;
 mod events;
+mod forwarded;
 mod headers;
 mod health;
 mod host;

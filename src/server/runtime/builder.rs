@@ -14,7 +14,7 @@ use super::{
     lease_calls::LeaseCalls,
     measurement::LatestMeasurement,
     plugin_calls, plugin_registry, serverless, shadow,
-    shared::{NoticingStore, Shared},
+    shared::{NoticingStore, Peers, Shared},
     trigger_status::TriggerStatuses,
     waiters,
 };
@@ -39,6 +39,8 @@ pub struct Builder {
     /// The notices between this server and the others on its store; none if there are no others.
     pub(super) notices: Option<Arc<dyn Notices>>,
     pub(super) inbox: Option<Arc<dyn Inbox>>,
+    /// How those servers reach each other.
+    pub(super) peers: Option<Peers>,
 }
 
 impl Builder {
@@ -130,7 +132,7 @@ impl Builder {
             let store = Arc::clone(&ports.store);
             ports.store = Arc::new(NoticingStore::new(store, Arc::clone(&outgoing)));
             let name = format!("{:032x}", ports.entropy.bits());
-            Arc::new(Shared::new(notices, self.inbox, outgoing, name))
+            Arc::new(Shared::new(notices, self.inbox, self.peers, outgoing, name))
         });
         let started_at = ports.clock.now();
         let inner = Arc::new(Inner {
@@ -193,6 +195,7 @@ impl Server {
             serverless: false,
             notices: None,
             inbox: None,
+            peers: None,
         }
     }
 }

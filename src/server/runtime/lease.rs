@@ -193,7 +193,7 @@ impl Server {
     }
 
     /// The queues that can serve the request, with the types to take from each.
-    async fn select_queues(
+    pub(super) async fn select_queues(
         &self,
         request: &LeaseRequest,
         bounds: &Bounds,

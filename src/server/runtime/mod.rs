@@ -69,7 +69,10 @@ pub use crate::runtime::embedded::open::{
 pub use crate::runtime::plugin_registry::CannotPush;
 pub use crate::runtime::serverless::{NEAR, SweepReport};
 pub(crate) use crate::runtime::{
-    embedded::lease::UnwrittenLeases, lease::MAX_LEASES, logs::AttemptLog,
+    embedded::unwritten::{LeaseClaim, UnwrittenLeases},
+    lease::MAX_LEASES,
+    logs::AttemptLog,
+    shared::forward::{CLAIMS, FORWARDED_TO, ReceivedRequest},
 };
 pub use overview::QueueOverview;
 pub use plugin_calls::{ShownCall, Wanted};

@@ -11,6 +11,7 @@ impl Default for Settings {
             listen: ([127, 0, 0, 1], 8080).into(),
             data: "./tidegate-data".into(),
             store: None,
+            peer_url: None,
             log: None,
             standby: false,
             takeover_seconds: Seconds::new(7),

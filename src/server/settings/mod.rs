@@ -71,6 +71,10 @@ documented! {
         /// for the schema of the tables. Needs `encryption_key` or `encryption_key_file`. Its
         /// password is never shown. Default: the data directory.
         pub store: Option<String>,
+        /// Where the other servers on `store` reach this one: `http://` and the address of the machine or
+        /// the pod, not that of a load balancer. They forward lease requests to the owner of the queue, with
+        /// the tokens of workers. Default: none, and this server neither forwards nor is forwarded to.
+        pub peer_url: Option<Url>,
         /// The bucket of a replicated log, which has everything that the server acknowledged:
         /// `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix` or
         /// `file:///dir/prefix`. `data` is a cache of it then. Needs `encryption_key` or

@@ -160,6 +160,9 @@ fn every_bound_is_held() {
         ("public_url", "ftp://a"),
         ("public_url", "http://a/?q"),
         ("public_url", "http://me:pw@a/"),
+        ("peer_url", "ftp://a"),
+        ("peer_url", "http://a/?q"),
+        ("peer_url", "http://10.0.0.7:8080"),
         ("max_data_bytes", "1023"),
         ("max_data_bytes", "67108865"),
         ("max_data_bytes", "-1"),
@@ -218,6 +221,15 @@ fn every_bound_is_held() {
         )
         .is_ok()
     );
+}
+
+#[test]
+fn a_server_on_a_shared_store_may_have_a_peer_url() {
+    let settings = from_environment(&[
+        ("TIDEGATE_STORE", "postgres://db.example/jobs"),
+        ("TIDEGATE_PEER_URL", "http://[fd00::7]:8080"),
+    ]);
+    assert_eq!(settings.unwrap().peer_url.unwrap().as_str(), "http://[fd00::7]:8080/");
 }
 
 #[test]

@@ -103,6 +103,7 @@ impl Settings {
                 "must have no query or fragment, because callback paths are appended to it",
             );
         }
+        self.validate_peer_url()?;
         if let Some(connections) = self.max_connections {
             within("max_connections", connections.into(), &(16..=1_000_000))?;
         }
@@ -134,6 +135,19 @@ impl Settings {
         self.jwt.validate()?;
         self.validate_sign_in()?;
         self.oidc.validate(&self.jwt)
+    }
+
+    fn validate_peer_url(&self) -> Result<(), Fault> {
+        let Some(url) = &self.peer_url else { return Ok(()) };
+        web("peer_url", Some(url))?;
+        if url.query().is_some() || url.fragment().is_some() {
+            let problem = "must have no query or fragment, because paths are appended to it";
+            return fault("peer_url", problem);
+        }
+        if self.store.is_none() {
+            return fault("peer_url", "must not be given without store");
+        }
+        Ok(())
     }
 
     fn validate_target(&self, target: &Push) -> Result<(), Fault> {

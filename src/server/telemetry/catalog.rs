@@ -193,6 +193,11 @@ pub const METRICS: &[Metric] = &[
         "requests answered, by class of status: `2xx`, `4xx`, ...",
     ),
     counter(
+        "tidegate_lease_requests_forwarded_total", &["outcome"],
+        "lease requests that were sent to the server that owns their queue, by outcome: \
+         `forwarded` (it answered), `failed` (this server leased)",
+    ),
+    counter(
         "tidegate_requests_refused_total", &["reason"],
         "requests answered with 401 or 403, by reason: `no_credentials`, `invalid_credentials`, \
          `scope` (the token lacks it, or its bounds leave out the queue or type), `cross_site`, \

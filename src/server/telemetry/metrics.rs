@@ -244,6 +244,12 @@ pub(crate) fn inbox_refused(count: u64) {
     counter!("tidegate_inbox_refused_total").increment(count);
 }
 
+/// Counts a lease request that was sent to the owner of its queue, which `answered` it or not.
+pub(crate) fn lease_forwarded(answered: bool) {
+    let outcome = if answered { "forwarded" } else { "failed" };
+    counter!("tidegate_lease_requests_forwarded_total", "outcome" => outcome).increment(1);
+}
+
 /// Counts a replayed dead letter.
 pub(crate) fn dead_letter_replayed(replayed: &Replayed) {
     let action = match replayed {

@@ -20,14 +20,16 @@ use tidegate_core::port::target::{Request, Response, Target, TargetError};
 
 /// Timeout of establishing a connection, within the request's own timeout.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The same of a connection to a server that shares the store. It is near, and a worker waits.
+const PEER_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long an idle connection is kept. Common servers close theirs after five seconds. A request
 /// on a connection that closes at that moment gets no answer, and may have been received.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 /// Maximum idle connections of each host.
 const MAX_IDLE_CONNECTIONS: usize = 256;
-/// The response headers that the engine uses.
-const RESPONSE_HEADERS: [&str; 4] =
-    ["content-type", "retry-after", "tidegate-retryable", "tidegate-status"];
+/// The response headers that the engine and the server use.
+const RESPONSE_HEADERS: [&str; 5] =
+    ["content-type", "retry-after", "tidegate-claims", "tidegate-retryable", "tidegate-status"];
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -48,6 +50,16 @@ impl HttpTarget {
         Self::with_resolver(guard, Arc::new(SystemResolver))
     }
 
+    /// A target for the servers that share a store. Their addresses come from operators, so every
+    /// address may be called.
+    ///
+    /// # Errors
+    ///
+    /// As [`HttpTarget::new`].
+    pub fn of_peers() -> Result<Self, TargetError> {
+        Self::build(Guard::Off, Arc::new(SystemResolver), PEER_CONNECT_TIMEOUT)
+    }
+
     /// A target with `guard`, whose names `resolver` resolves.
     ///
     /// # Errors
@@ -57,7 +69,16 @@ impl HttpTarget {
         guard: Guard,
         resolver: Arc<dyn Resolve>,
     ) -> Result<Self, TargetError> {
+        Self::build(guard, resolver, CONNECT_TIMEOUT)
+    }
+
+    fn build(
+        guard: Guard,
+        resolver: Arc<dyn Resolve>,
+        connect_timeout: Duration,
+    ) -> Result<Self, TargetError> {
         let resolver = Arc::new(GuardedResolver { guard, resolver });
+        let builder = |resolver| builder(resolver).connect_timeout(connect_timeout);
         let client = builder(resolver.clone()).build().or_else(|fault| {
             // A minimal container has no certificates, but can still call workers over plain HTTP.
             tracing::warn!(
@@ -101,7 +122,6 @@ fn builder(resolver: Arc<GuardedResolver>) -> ClientBuilder {
         .retry(reqwest::retry::never())
         // A proxy would connect to the target and bypass the guard.
         .no_proxy()
-        .connect_timeout(CONNECT_TIMEOUT)
         .pool_idle_timeout(POOL_IDLE_TIMEOUT)
         .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
         .dns_resolver(resolver)

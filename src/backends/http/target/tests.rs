@@ -317,3 +317,23 @@ async fn the_next_request_uses_the_same_connection() {
     }
     worker.await.unwrap();
 }
+
+/// The other end learns at once that no program waits for the answer.
+#[tokio::test]
+async fn a_call_that_is_dropped_closes_its_connection() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let (received, is_received) = oneshot::channel();
+    let worker = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        read_request(&mut stream).await;
+        received.send(()).unwrap();
+        stream.read(&mut [0; 8]).await.unwrap()
+    });
+    let target = HttpTarget::of_peers().unwrap();
+    tokio::select! {
+        answer = target.call(request(url)) => panic!("there is none: {answer:?}"),
+        received = is_received => received.unwrap(),
+    }
+    assert_eq!(worker.await.unwrap(), 0, "the end of the connection");
+}

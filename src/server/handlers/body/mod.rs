@@ -61,6 +61,7 @@ impl BodyTime {
 /// The body of a request.
 #[derive(Debug)]
 pub struct Body {
+    received: Bytes,
     json: Bytes,
     encoding: Encoding,
     /// With MessagePack: the kept values. The JSON contains their indexes.
@@ -152,7 +153,8 @@ impl Body {
             if let Some(field) = too_deep_in(&bytes, MAX_DEPTH + ENVELOPE_DEPTH) {
                 return Err(too_deep(field));
             }
-            return Ok(Self { json: bytes, encoding: Encoding::Json, kept: Vec::new() });
+            let (received, kept) = (bytes.clone(), Vec::new());
+            return Ok(Self { received, json: bytes, encoding: Encoding::Json, kept });
         }
         let (json, kept) = msgpack::split(&bytes).map_err(|malformed| match malformed {
             Malformed::Deep(field) => too_deep(field),
@@ -161,7 +163,12 @@ impl Body {
                 format!("the body is not valid MessagePack: {other}"),
             ),
         })?;
-        Ok(Self { json: json.into(), encoding, kept })
+        Ok(Self { received: bytes, json: json.into(), encoding, kept })
+    }
+
+    /// The bytes as they were received.
+    pub fn received(&self) -> &Bytes {
+        &self.received
     }
 
     /// Whether the body is empty.

@@ -3,15 +3,11 @@
 //! One queue settles the reports and leases in one commit. A call for several queues watches them
 //! and reads each queue that changed.
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
 
-use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use super::queue_task::{CLAIMED_BYTES, LeaseCall, QueueWatch, TaskMessage};
@@ -21,7 +17,7 @@ use crate::runtime::{
     workers::Presence,
 };
 use tidegate_core::{
-    job::{Body, Job, QueueName, TypeName},
+    job::{Job, QueueName, TypeName},
     time::Timestamp,
 };
 use tidegate_engine::{
@@ -30,7 +26,7 @@ use tidegate_engine::{
 };
 
 /// Why a lease is handed back whose worker left while it was on its way.
-const WORKER_GONE: &str = "its worker was gone before it received the lease";
+pub(super) const WORKER_GONE: &str = "its worker was gone before it received the lease";
 
 impl Server {
     /// Leases from `selections`, and settles the request's reports. It waits until `until` of the
@@ -231,33 +227,6 @@ impl Server {
     }
 }
 
-/// Leases that a response has, until it is written to its worker's connection.
-///
-/// The connection puts this into the extensions of each request. If it breaks before the response
-/// is written, the leases are handed back.
-#[derive(Clone, Default)]
-pub(crate) struct UnwrittenLeases(Arc<Mutex<LeasedJobs>>);
-
-impl fmt::Debug for UnwrittenLeases {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("UnwrittenLeases(..)")
-    }
-}
-
-impl UnwrittenLeases {
-    /// Takes responsibility for the leases of `jobs` in the response.
-    pub(crate) fn hold(&self, server: &Server, jobs: &[Job]) {
-        // Bodies are not needed to hand a job back.
-        let lease = |job: &Job| Job { data: Body::Separate(0), ..job.clone() };
-        *self.0.lock() = LeasedJobs::new(&server.inner, jobs.iter().map(lease).collect());
-    }
-
-    /// The response is written.
-    pub(crate) fn written(&self) {
-        std::mem::take(&mut *self.0.lock()).take();
-    }
-}
-
 /// Leased jobs on their way to a worker.
 ///
 /// If the worker's call is gone, the drop of this value hands them back at once, and not only at the
@@ -297,7 +266,7 @@ impl Drop for LeasedJobs {
         if let Some(inner) = self.server.upgrade() {
             for job in self.jobs.drain(..) {
                 let report = deliver::not_received(&job, WORKER_GONE);
-                settle(&inner, &job, report);
+                settle(&inner, &job.spec.queue, report);
             }
         }
     }
@@ -307,10 +276,10 @@ impl Drop for LeasedJobs {
 ///
 /// The claim is committed and counts as an attempt. The type's retry strategy decides what follows.
 pub(super) fn not_delivered(inner: &Arc<Inner>, job: &Job, reason: impl Into<String>) {
-    settle(inner, job, deliver::not_delivered(job, reason, true));
+    settle(inner, &job.spec.queue, deliver::not_delivered(job, reason, true));
 }
 
-/// Settles a report of this process about `job`.
-fn settle(inner: &Arc<Inner>, job: &Job, report: Report) {
-    inner.queue(&job.spec.queue).send(TaskMessage::Done(None, Some(report), inner.busy()));
+/// Settles a report of this process about a job of `queue`.
+pub(super) fn settle(inner: &Arc<Inner>, queue: &QueueName, report: Report) {
+    inner.queue(queue).send(TaskMessage::Done(None, Some(report), inner.busy()));
 }

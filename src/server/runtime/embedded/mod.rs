@@ -1,8 +1,8 @@
 //! The embedded deployment mode: one process on SQLite, with a task per active queue.
 //!
-//! Read in this order: [`open`] and `log` (the ports), [`queue_task`] (ticks), `lease` (pull workers),
-//! [`sweeper`] (work that becomes due without a request), `schedules`, `operations`, `restart`
-//! (pushes that a stop cut), `handler`.
+//! Read in this order: [`open`] and `log` (the ports), [`queue_task`] (ticks), `lease` and `unwritten`
+//! (pull workers), [`sweeper`] (work that becomes due without a request), `schedules`, `operations`,
+//! `restart` (pushes that a stop cut), `handler`.
 
 pub(super) mod handler;
 pub(super) mod lease;
@@ -15,6 +15,7 @@ pub mod queue_task;
 pub(super) mod restart;
 pub(super) mod schedules;
 pub mod sweeper;
+pub(super) mod unwritten;
 
 use std::sync::Arc;
 

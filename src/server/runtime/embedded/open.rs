@@ -8,8 +8,9 @@ use std::{
 };
 
 use object_store::{ObjectStore, local::LocalFileSystem};
+use url::Url;
 
-use crate::runtime::{Builder, Server};
+use crate::runtime::{Builder, Server, shared::Peers};
 use tidegate_backends::{
     http::{Guard, HttpTarget},
     postgres::{self, PostgresStore},
@@ -60,6 +61,23 @@ pub enum StartError {
     /// The HTTP client for push delivery cannot start.
     #[error("the HTTP client for push delivery cannot start")]
     Target(#[source] TargetError),
+    /// The HTTP client for other servers on the store cannot start.
+    #[error("the HTTP client for other servers on the store cannot start")]
+    Peers(#[source] TargetError),
+}
+
+impl Builder {
+    /// Lets the other servers on the store forward lease requests to this one at `url`, and this one to
+    /// them. A path of `url` comes before that of each request.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError::Peers`].
+    pub fn peer_url(mut self, url: &Url) -> Result<Self, StartError> {
+        let target = Arc::new(HttpTarget::of_peers().map_err(StartError::Peers)?);
+        self.peers = Some(Peers { url: url.to_string(), target });
+        Ok(self)
+    }
 }
 
 /// The file in a data directory with the key that encrypts the secrets of targets.

@@ -7,10 +7,12 @@
 //!
 //! Any server accepts jobs, leases and reports. Its queue task ticks for the workers that call it, and
 //! the version of the ledger keeps limits exact. What needs no caller is done by one server: the pushes
-//! of a queue by its owner, and the sweep, the schedules and the bulk operations by theirs. Ownership
+//! of a queue by its owner, and the sweep, the schedules and the bulk operations by theirs. If servers
+//! can reach each other, they [forward](forward) lease requests to the owner of the queue, too. Ownership
 //! and notices only save work. A server without either would do everything by polling, and the
 //! condition of each write would decide.
 
+pub(super) mod forward;
 mod inbox;
 mod members;
 mod store;
@@ -20,10 +22,10 @@ mod tests;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, watch};
 
-use self::members::Members;
+pub(super) use self::forward::Peers;
+use self::members::{Beat, Members};
 pub(super) use self::store::{NoticingStore, Outgoing};
 use super::{Builder, Inner, Server, StopPhase, WeakServer, embedded::operations};
 use tidegate_core::{
@@ -69,22 +71,18 @@ pub(super) struct Shared {
     inbox: Option<Arc<dyn Inbox>>,
     outgoing: Arc<Outgoing>,
     members: Mutex<Members>,
+    /// How the servers reach each other; none if this one neither forwards nor is forwarded to.
+    peers: Option<Peers>,
     /// Notified when a server came or went.
     beat: Notify,
+    /// Notified after `members` has changed.
+    members_changed: Notify,
     /// Notified when there is a bulk operation.
     operations: Notify,
     /// Notified when queues of this server may have no task yet.
     queues: Notify,
     /// Notified when a worker seems to run as many jobs as it can.
     full_workers: Notify,
-}
-
-/// A server's record.
-#[derive(Serialize, Deserialize)]
-struct Beat {
-    /// How often it was renewed.
-    beat: u64,
-    release: String,
 }
 
 impl Builder {
@@ -105,10 +103,12 @@ impl Builder {
 }
 
 impl Shared {
-    /// The server `name`, which sends `outgoing` by `notices`, and adds the jobs of `inbox`.
+    /// The server `name`, which sends `outgoing` by `notices`, adds the jobs of `inbox`, and forwards
+    /// requests to `peers`.
     pub(super) fn new(
         notices: Arc<dyn Notices>,
         inbox: Option<Arc<dyn Inbox>>,
+        peers: Option<Peers>,
         outgoing: Arc<Outgoing>,
         name: String,
     ) -> Self {
@@ -117,7 +117,9 @@ impl Shared {
             inbox,
             outgoing,
             members: Mutex::new(Members::new(name)),
+            peers,
             beat: Notify::new(),
+            members_changed: Notify::new(),
             operations: Notify::new(),
             queues: Notify::new(),
             full_workers: Notify::new(),
@@ -148,7 +150,11 @@ impl Inner {
         let name = shared.members.lock().own().to_owned();
         let store = &self.engine.ports().store;
         let (kind, until) = (RecordKind::Server, self.engine.now() + RECORD_RETENTION);
-        let of_this = Beat { beat, release: env!("CARGO_PKG_VERSION").to_owned() };
+        let of_this = Beat {
+            beat,
+            release: env!("CARGO_PKG_VERSION").to_owned(),
+            peer_url: shared.peers.as_ref().map(|peers| peers.url.clone()),
+        };
         let bytes =
             serde_json::to_vec(&of_this).map_err(|error| Error::Internal(error.to_string()))?;
         let record = Record { kind, name, until, bytes };
@@ -157,9 +163,14 @@ impl Inner {
         let records = store.records(&[query]).await?.pop().unwrap_or_default();
         let beats = records.into_iter().filter_map(|record| {
             let of_other: Beat = serde_json::from_slice(&record.bytes).ok()?;
-            Some((record.name, of_other.beat))
+            Some((record.name, of_other))
         });
-        Ok(shared.members.lock().observe(beats, self.engine.ports().clock.machine_now()))
+        let now = self.engine.ports().clock.machine_now();
+        let changed = shared.members.lock().observe(beats, now);
+        if changed {
+            shared.members_changed.notify_waiters();
+        }
+        Ok(changed)
     }
 
     /// Removes this server's record, so that others take over at once.

@@ -1,6 +1,9 @@
 //! Servers on one store in memory. Only the tests move time, so what happens without that happens by
 //! notices.
 
+mod forward;
+#[cfg(feature = "embedded")]
+mod forward_http;
 mod inbox;
 
 use std::{
@@ -98,6 +101,11 @@ impl Deployment {
 
     /// As [`Self::start`], with this inbox.
     async fn start_with(&self, inbox: Option<Arc<dyn Inbox>>) -> Server {
+        self.start_as(inbox, None).await
+    }
+
+    /// As [`Self::start_with`], with these peers.
+    async fn start_as(&self, inbox: Option<Arc<dyn Inbox>>, peers: Option<Peers>) -> Server {
         let mut builder =
             builder_on(&self.clock, Arc::clone(&self.store), Arc::new(InMemory::new()));
         let pushes = Arc::<Pushes>::default();
@@ -109,12 +117,18 @@ impl Deployment {
             loses: Arc::clone(&self.loses),
         };
         builder.inbox = inbox;
+        builder.peers = peers;
         builder.shared(Arc::new(notices)).start().await.unwrap()
     }
 
     /// Two servers that know each other: the owner of `what`, and the other one.
     async fn two(&self, what: &str) -> (Server, Server) {
         let (one, other) = (self.start().await, self.start().await);
+        self.owner_and_other(one, other, what).await
+    }
+
+    /// The owner of `what`, and the other server, when they know each other.
+    async fn owner_and_other(&self, one: Server, other: Server, what: &str) -> (Server, Server) {
         self.until(BY_NOTICE, async || members(&one) == 2 && members(&other) == 2).await;
         assert_ne!(one.inner.owns(what), other.inner.owns(what));
         if one.inner.owns(what) { (one, other) } else { (other, one) }
