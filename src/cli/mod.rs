@@ -26,6 +26,7 @@ mod log;
 mod manual;
 #[cfg(target_os = "linux")]
 mod memory;
+mod move_store;
 mod operation;
 pub(crate) mod output;
 mod plugin;
@@ -190,6 +191,8 @@ pub enum Command {
     Bench(bench::Args),
     /// Back up the data of a server while it runs.
     Backup(backup::Args),
+    /// Move the data of stopped servers to another store: SQLite to Postgres, or back.
+    Move(move_store::Args),
     /// Read the replicated log of a server, check it, restore an earlier state, and begin a log.
     #[command(subcommand)]
     Log(log::Command),
@@ -267,6 +270,7 @@ pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
         Command::Workers(command) => workers::run(command, ctx).await,
         Command::Bench(args) => Box::pin(bench::run(args, ctx)).await,
         Command::Backup(args) => backup::run(args, ctx).await,
+        Command::Move(args) => Box::pin(move_store::run(args, ctx)).await,
         Command::Log(command) => Box::pin(log::run(command, ctx)).await,
         Command::Health(args) => health::run(&args, ctx).await,
         Command::Doctor(args) => doctor::run(args, ctx).await,
@@ -313,6 +317,7 @@ mod tests {
         ("serve config", "serve --config NONE"),
         ("backup data", "backup TO --data NONE"),
         ("backup config", "backup TO --config NONE"),
+        ("move config", "move --from NONE --to TO --config NONE"),
         ("log verify config", "log verify --config NONE"),
         ("log show config", "log show --config NONE"),
         ("log restore config", "log restore TO --at now --config NONE"),

@@ -14,6 +14,7 @@ pub mod explanation;
 mod ids;
 pub mod jobs;
 pub mod memory;
+pub mod moves;
 pub mod plugins;
 pub mod request;
 pub mod schedules;

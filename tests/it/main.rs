@@ -22,6 +22,7 @@ mod gallery;
 mod ingest;
 mod leases;
 mod logged;
+mod moves;
 mod outage;
 mod plugins;
 #[cfg(feature = "aws")]

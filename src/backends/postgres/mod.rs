@@ -9,9 +9,9 @@
 //! number of servers may write at once, and a server that freezes or dies holds no lock. Read in this
 //! order: `migrations/` (the tables and the purpose of each index), [`row`], [`step`],
 //! [`statements`], [`plan`], [`group`], [`look`], [`writer`], [`read`], [`due`], [`list`],
-//! [`counts`], [`items_version`], [`partitions`], [`job_store`]; then [`objects`] (large bodies and
-//! plugins), [`notices`] (messages between servers), [`inbox`] (requests of
-//! applications) and [`health`].
+//! [`counts`], [`items_version`], [`partitions`], [`job_store`], [`movable`]; then [`objects`] (large
+//! bodies and plugins), [`notices`] (messages between servers), [`inbox`] (requests of applications)
+//! and [`health`].
 
 mod connect;
 mod counts;
@@ -25,6 +25,7 @@ mod job_store;
 mod list;
 mod look;
 mod migrate;
+mod movable;
 mod names;
 mod notices;
 mod objects;

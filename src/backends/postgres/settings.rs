@@ -1,8 +1,8 @@
 //! How to reach the database.
 
-use std::{path::PathBuf, str::FromStr, time::Duration};
+use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
-use tokio_postgres::config::{Config, SslMode, TargetSessionAttrs};
+use tokio_postgres::config::{Config, Host, SslMode, TargetSessionAttrs};
 
 /// The schema of the tables, unless the address names another one.
 const DEFAULT_SCHEMA: &str = "tidegate";
@@ -92,6 +92,28 @@ impl FromStr for Settings {
     }
 }
 
+/// The address without the user, the password and most parameters.
+impl fmt::Display for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("postgres://")?;
+        for (n, host) in self.config.get_hosts().iter().enumerate() {
+            if n > 0 {
+                f.write_str(",")?;
+            }
+            match host {
+                Host::Tcp(name) => f.write_str(name)?,
+                #[cfg(unix)]
+                Host::Unix(path) => write!(f, "{}", path.display())?,
+            }
+            let ports = self.config.get_ports();
+            if let Some(port) = ports.get(n).or(ports.first()) {
+                write!(f, ":{port}")?;
+            }
+        }
+        write!(f, "/{}?schema={}", self.config.get_dbname().unwrap_or_default(), self.schema)
+    }
+}
+
 impl Settings {
     /// Whether connections may be encrypted.
     pub(super) fn may_encrypt(&self) -> bool {
@@ -123,6 +145,7 @@ mod tests {
         assert_eq!(settings.root_certificates, Some("/etc/ca.pem".into()));
         let shown = format!("{settings:?}");
         assert!(!shown.contains("a b"), "{shown}");
+        assert_eq!(settings.to_string(), "postgres://db.example:5433/jobs?schema=queue_2");
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! A commit is answered after it is on the disk (`synchronous=FULL`), and one wait for the disk
 //! serves every waiting caller. Read in this order: `migrations/` (the tables and the purpose of
 //! each index), [`row`] (the columns of a job), [`step`], [`txn`], [`mod@write`], [`writer`],
-//! [`readers`], [`due`], [`list`], [`job_store`].
+//! [`readers`], [`due`], [`list`], [`job_store`], [`movable`].
 
 mod cursor;
 mod damage;
@@ -19,6 +19,7 @@ mod inspect;
 mod job_store;
 mod list;
 mod log;
+mod movable;
 mod names;
 mod readers;
 mod record;

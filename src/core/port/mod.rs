@@ -9,6 +9,7 @@ pub mod inbox;
 pub mod job_filter;
 pub mod job_store;
 pub mod listing;
+pub mod movable;
 pub mod notices;
 pub mod policy;
 pub mod spans;
@@ -24,6 +25,7 @@ pub use job_filter::JobFilter;
 pub use job_store::{
     Atomicity, Committed, ErrorSource, JobStore, StoreCapabilities, StoreError, Txn, Write,
 };
+pub use movable::{AllJobsPage, Movable};
 pub use notices::{Notice, Notices};
 pub use policy::Policy;
 pub use spans::Spans;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::configure::{MAX_CONFLICT_RETRIES, bytes, contended};
-use crate::{Catalog, Engine, Error};
+use crate::{Catalog, Engine, Error, moves::Mark};
 use tidegate_core::port::{
     Write,
     job_store::{Item, ItemKind},
@@ -40,8 +40,10 @@ impl Schema {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if this release cannot read the form, or the record itself.
+    /// [`Error::Unavailable`] if this release cannot read the form, or the record itself; or if the
+    /// store is a part of a [move](crate::moves).
     pub(super) fn of(items: &[Item]) -> Result<(u64, Self), Error> {
+        Mark::check(items).map_err(|why| unusable(&why))?;
         let Some(item) = items.iter().find(|item| item.name == NAME) else {
             return Ok((0, Self::default()));
         };

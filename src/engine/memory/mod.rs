@@ -6,6 +6,7 @@
 
 mod clock;
 mod entropy;
+mod movable;
 mod state;
 mod work_queue;
 

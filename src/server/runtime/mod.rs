@@ -66,6 +66,8 @@ pub use crate::runtime::embedded::handler::{Call, Handled, Handler, Work};
 pub use crate::runtime::embedded::open::{
     DatabaseOpenError, DirectoryOpenError, StartError, key_file,
 };
+#[cfg(feature = "embedded")]
+pub use crate::runtime::embedded::place::{BadSecret, Place, PlaceError, check_secrets};
 pub use crate::runtime::plugin_registry::CannotPush;
 pub use crate::runtime::serverless::{NEAR, SweepReport};
 pub(crate) use crate::runtime::{

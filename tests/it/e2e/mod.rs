@@ -33,6 +33,7 @@ mod lost_key;
 mod measures;
 #[cfg(target_os = "linux")]
 mod memory;
+mod moves;
 mod nulls;
 mod order;
 mod plugins;

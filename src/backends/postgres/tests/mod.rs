@@ -4,6 +4,7 @@ mod conformance;
 mod inbox;
 mod like_memory;
 mod links;
+mod moves;
 mod objects;
 mod places;
 mod plans;

@@ -3,7 +3,7 @@
 
 use super::server::{self, RUNTIME, store};
 use crate::postgres::{
-    connect::Link, counts, due, inbox, list, names, partitions, read, statements,
+    connect::Link, counts, due, inbox, list, movable, names, partitions, read, statements,
 };
 use tidegate_core::{
     job::{Event, Revision},
@@ -77,7 +77,8 @@ fn no_statement_reads_a_whole_table() {
             RUNTIME.block_on(link.client.batch_execute(&fill)).unwrap();
         }
         let all = statements::ALL.iter().chain(&read::ALL).chain(&due::ALL).chain(&list::ALL);
-        let all = all.chain(&inbox::ALL).chain(&counts::ALL).chain(&names::ALL).copied();
+        let all = all.chain(&inbox::ALL).chain(&counts::ALL).chain(&names::ALL);
+        let all = all.chain(&movable::ALL).copied();
         for sql in all.chain(of_partition.iter().map(|sql| &sql[..])) {
             let plan = plan(&link, sql);
             assert!(!plan.is_empty(), "{sql}");

@@ -2,7 +2,8 @@
 //!
 //! Read in this order: [`open`] and `log` (the ports), [`queue_task`] (ticks), `lease` and `unwritten`
 //! (pull workers), [`sweeper`] (work that becomes due without a request), `schedules`, `operations`,
-//! `restart` (pushes that a stop cut), `handler`.
+//! `restart` (pushes that a stop cut), `handler`, `place` (the data at rest, for a
+//! move).
 
 pub(super) mod handler;
 pub(super) mod lease;
@@ -11,6 +12,8 @@ mod log;
 #[cfg(feature = "embedded")]
 pub mod open;
 pub(super) mod operations;
+#[cfg(feature = "embedded")]
+pub mod place;
 pub mod queue_task;
 pub(super) mod restart;
 pub(super) mod schedules;

@@ -85,6 +85,18 @@ pub fn key_file(dir: &Path) -> PathBuf {
     dir.join("key")
 }
 
+/// The large bodies and plugins of a data directory.
+pub(super) fn objects_in(dir: &Path) -> Result<Arc<dyn ObjectStore>, DirectoryOpenError> {
+    let objects = dir.join("objects");
+    private::create_dir(&objects)
+        .and_then(|()| private::close(&objects))
+        .map_err(|error| DirectoryOpenError::Objects(error.into()))?;
+    let objects = LocalFileSystem::new_with_prefix(&objects)
+        .map_err(|error| DirectoryOpenError::Objects(error.into()))?;
+    // A body must be as durable as the job that names it.
+    Ok(Arc::new(objects.with_fsync(true)))
+}
+
 impl Server {
     /// A builder of a server on the data in `dir`, which is created if it does not exist. `guard`
     /// restricts the targets. Plugins are compiled in this process, unless [`Builder::compiler`]
@@ -109,14 +121,7 @@ impl Server {
         keys: KeySource,
     ) -> Result<Builder, DirectoryOpenError> {
         let store = Arc::new(SqliteStore::open(dir)?);
-        let objects = dir.join("objects");
-        private::create_dir(&objects)
-            .and_then(|()| private::close(&objects))
-            .map_err(|error| DirectoryOpenError::Objects(error.into()))?;
-        let objects = LocalFileSystem::new_with_prefix(&objects)
-            .map_err(|error| DirectoryOpenError::Objects(error.into()))?;
-        // A body must be as durable as the job that names it.
-        let objects = Arc::new(objects.with_fsync(true));
+        let objects = objects_in(dir)?;
         Ok(Self::builder_of(store, objects, guard, keys)?)
     }
 

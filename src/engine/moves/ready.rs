@@ -1,0 +1,169 @@
+//! What must hold of the stores before a move: no server uses them, and nothing is half done.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use futures_util::TryStreamExt as _;
+use serde_json::Value;
+
+use super::{Move, MoveError, Part, Side, mark};
+use tidegate_core::port::{
+    InboxRules, Txn, Write,
+    job_store::{ItemKind, Record, RecordKind, RecordQuery},
+};
+
+/// How long the record of a server that runs cannot stay the same: servers renew theirs every 2 s, and
+/// count one that is silent for 10 s as gone.
+const MAX_SILENCE: Duration = Duration::from_secs(12);
+/// The interval at which the records of servers are read meanwhile.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Most servers that share a store.
+const MAX_SERVERS: u32 = 1000;
+
+impl Move {
+    /// Refuses a target that has anything.
+    pub(super) async fn refuse_unless_empty(&self) -> Result<(), MoveError> {
+        let Some(part) = self.to.content().await? else { return Ok(()) };
+        Err(MoveError::refused(format!(
+            "{} is not empty, it has {part}: give a target without data, such as another \
+             directory, or another schema of the database (`?schema=NAME`)",
+            self.to.place
+        )))
+    }
+
+    /// Refuses if a server uses one of the stores. A directory has a lock; a shared store has a record
+    /// of each server.
+    pub(super) async fn refuse_servers(&self) -> Result<(), MoveError> {
+        let sides = [&self.from, &self.to];
+        let shared = sides.into_iter().filter(|side| side.store.capabilities().shared);
+        let mut known: Vec<(&Side, BTreeMap<String, Record>)> = Vec::new();
+        for side in shared {
+            let servers = side.servers().await?;
+            if !servers.is_empty() {
+                known.push((side, servers));
+            }
+        }
+        let until = self.clock.now() + MAX_SILENCE;
+        while !known.is_empty() && self.clock.now() < until {
+            self.clock.sleep(LOOK_INTERVAL).await;
+            for (side, before) in &known {
+                let now = side.servers().await?;
+                if now.iter().any(|(name, record)| before.get(name) != Some(record)) {
+                    return Err(MoveError::refused(format!(
+                        "a server runs on {}: stop every server of it first",
+                        side.place
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Side {
+    /// The first part that is not empty; none if the whole store is empty. A store that a server has
+    /// only started on has a schema record, which does not count.
+    pub(super) async fn content(&self) -> Result<Option<Part>, MoveError> {
+        for part in Part::all() {
+            if self.has(part).await? {
+                return Ok(Some(part));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn has(&self, part: Part) -> Result<bool, MoveError> {
+        Ok(match part {
+            Part::Objects => {
+                let first = self.objects.list(None).try_next().await;
+                first.map_err(|error| self.failed_objects(error))?.is_some()
+            }
+            Part::Jobs => {
+                let page =
+                    self.store.all_jobs(None, 1).await.map_err(|error| self.failed(error))?;
+                // A store may hide the first one.
+                !page.jobs.is_empty() || page.next.is_some()
+            }
+            Part::Ledgers => {
+                let queues = self.store.ledger_queues().await;
+                !queues.map_err(|error| self.failed(error))?.is_empty()
+            }
+            Part::Records(kind) => !self.record_page(kind, None, 1).await?.is_empty(),
+            Part::Items(ItemKind::Schema) => false,
+            Part::Items(kind) => !self.items(kind).await?.is_empty(),
+        })
+    }
+
+    /// Removes the schema record, which that of the source replaces.
+    pub(super) async fn remove_schema(&self) -> Result<(), MoveError> {
+        let items = self.items(ItemKind::Schema).await?;
+        let others = items.into_iter().filter(|item| item.name != mark::NAME);
+        let removals = others.map(|item| {
+            vec![Write::SetItem {
+                kind: ItemKind::Schema,
+                name: item.name,
+                was: item.version,
+                version: item.version + 1,
+                bytes: None,
+            }]
+        });
+        let removals: Vec<Txn> = removals.collect();
+        if removals.is_empty() {
+            return Ok(());
+        }
+        self.commit(removals).await.map(drop)
+    }
+
+    /// The records of a kind after `after`, by name.
+    pub(super) async fn record_page(
+        &self,
+        kind: RecordKind,
+        after: Option<String>,
+        limit: u32,
+    ) -> Result<Vec<Record>, MoveError> {
+        let query = RecordQuery { kind, prefix: String::new(), after, limit };
+        let mut pages = self.store.records(&[query]).await.map_err(|error| self.failed(error))?;
+        Ok(pages.pop().unwrap_or_default())
+    }
+
+    /// The records of the servers that use the store, or did.
+    async fn servers(&self) -> Result<BTreeMap<String, Record>, MoveError> {
+        let records = self.record_page(RecordKind::Server, None, MAX_SERVERS).await?;
+        Ok(records.into_iter().map(|record| (record.name.clone(), record)).collect())
+    }
+
+    /// Has the inbox refuse what applications request from now on, and refuses if it holds requests. A
+    /// server that starts lets applications in again.
+    pub(super) async fn refuse_requests(&self) -> Result<(), MoveError> {
+        let Some(inbox) = &self.inbox else { return Ok(()) };
+        let nothing = InboxRules { max_data_bytes: 0, create_unknown_types: false };
+        inbox.set_rules(nothing).await.map_err(|error| self.failed(error))?;
+        let waiting = inbox.requests(0, u64::MAX, 1).await.map_err(|error| self.failed(error))?;
+        if waiting.last.is_none() {
+            return Ok(());
+        }
+        Err(MoveError::refused(format!(
+            "applications have requested jobs in {} that no server has added yet: stop the \
+             applications, let a server run there until its inbox is empty, and begin again (if \
+             this move went on, first give it up with `tidegate move --abort --from`)",
+            self.place
+        )))
+    }
+
+    /// Refuses if a bulk operation is in the middle of its list of jobs: its place there is one of this
+    /// store, and another store would leave out jobs.
+    pub(super) async fn refuse_operations(&self) -> Result<(), MoveError> {
+        for item in self.items(ItemKind::Operation).await? {
+            // One that cannot be read stops the copy.
+            let operation = item.read::<Value>().unwrap_or_default();
+            let has = |pointer| operation.pointer(pointer).is_some_and(|value| !value.is_null());
+            if has("/cursor") && !has("/operation/ended_at") {
+                return Err(MoveError::refused(format!(
+                    "the bulk operation {} in {} is half done: let a server run there until it has \
+                     ended, and begin again",
+                    item.name, self.place
+                )));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,103 @@
+//! The data of servers at rest: a directory or a database, opened for a move while no server runs.
+
+use std::{fmt, path::PathBuf, sync::Arc};
+
+use super::open::{DatabaseOpenError, DirectoryOpenError, objects_in};
+use tidegate_backends::{
+    postgres::{self, PostgresStore},
+    sealed::{KeySource, SealedStore, has_secrets},
+    sqlite::SqliteStore,
+    system::SystemClock,
+};
+use tidegate_core::port::{
+    StoreError,
+    job_store::{ItemKind, JobStore as _, SharedStore},
+};
+use tidegate_engine::moves::Side;
+
+/// Where the data of servers is.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// A data directory.
+    Directory(PathBuf),
+    /// The tables of a schema in a Postgres database.
+    Database(postgres::Settings),
+}
+
+/// Why a place cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum PlaceError {
+    /// The directory cannot be used.
+    #[error(transparent)]
+    Directory(#[from] DirectoryOpenError),
+    /// The database cannot be used.
+    #[error(transparent)]
+    Database(#[from] DatabaseOpenError),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Directory(dir) => write!(f, "{}", dir.display()),
+            Self::Database(settings) => write!(f, "{settings}"),
+        }
+    }
+}
+
+impl Place {
+    /// The store and the objects in it, without encryption: secrets stay encrypted. An empty store is
+    /// made if there is none. A directory is locked until the store is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`PlaceError`], for example if a server holds the directory. Its message has the remedy.
+    pub async fn open(&self) -> Result<Side, PlaceError> {
+        let place = self.to_string();
+        match self {
+            Self::Directory(dir) => {
+                let store = SqliteStore::open(dir).map_err(DirectoryOpenError::from)?;
+                let objects = objects_in(dir)?;
+                Ok(Side { store: Arc::new(store), objects, inbox: None, place })
+            }
+            Self::Database(settings) => {
+                let store = PostgresStore::open(settings.clone(), Arc::new(SystemClock)).await;
+                let store = store.map_err(DatabaseOpenError::from)?;
+                let (objects, inbox) = (Arc::new(store.objects()), Arc::new(store.inbox()));
+                Ok(Side { store: Arc::new(store), objects, inbox: Some(inbox), place })
+            }
+        }
+    }
+}
+
+/// Why the secrets of a type in a store cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum BadSecret {
+    /// They cannot be decrypted with the keys.
+    #[error("the secrets of type {name}: {why}")]
+    Type {
+        /// The type.
+        name: String,
+        /// Why.
+        why: String,
+    },
+    /// The types cannot be read.
+    #[error("the types cannot be read")]
+    Store(#[from] StoreError),
+}
+
+/// Checks that `keys` decrypt the secrets of all types of `side`. Returns whether a type has secrets.
+///
+/// # Errors
+///
+/// [`BadSecret`].
+pub async fn check_secrets(side: &Side, keys: KeySource) -> Result<bool, BadSecret> {
+    let types = side.store.items(ItemKind::Type).await?;
+    let movable = Arc::clone(&side.store);
+    let store: SharedStore = movable;
+    for item in SealedStore::new(store, keys).items(ItemKind::Type).await? {
+        if let Err(why) = item.bytes {
+            return Err(BadSecret::Type { name: item.name, why });
+        }
+    }
+    Ok(types.iter().any(|item| item.bytes.as_ref().is_ok_and(|bytes| has_secrets(bytes))))
+}

@@ -1,0 +1,145 @@
+//! `tidegate move`: from a directory to Postgres and back, with what was under way.
+
+use std::{path::Path, process::Output};
+
+use serde_json::{Value, json};
+use tidegate_backends::postgres::test_server;
+
+use super::serve::{Setup, Tidegate, program, text};
+
+/// Runs `tidegate move` with the database and the key in its environment.
+async fn run(store: &str, key: &Path, args: &[&str]) -> Output {
+    let mut command = program([&["move"], args].concat());
+    command.env("TIDEGATE_STORE", store).env("TIDEGATE_ENCRYPTION_KEY_FILE", key);
+    tokio::process::Command::from(command).kill_on_drop(true).output().await.unwrap()
+}
+
+#[track_caller]
+fn succeeded(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+#[track_caller]
+fn refused(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// What a server has, as callers see it.
+async fn seen(tide: &Tidegate) -> Value {
+    let jobs = tide.get("/v1/jobs?limit=100").await.is(200);
+    let types = tide.get("/v1/job-types").await.is(200);
+    let schedules = tide.get("/v1/schedules").await.is(200);
+    json!({"jobs": jobs["jobs"], "types": types, "schedules": schedules})
+}
+
+/// A server on a directory, with jobs in several states.
+async fn filled() -> Tidegate {
+    let tide = Setup::new().start().await;
+    tide.queue("mail", json!({"concurrency": 2})).await;
+    tide.job_type("letter", json!({"queue": "mail"})).await;
+    let target = json!({"url": "http://127.0.0.1:9/", "headers": {"x-key": "secret"}});
+    tide.queue("held", json!({})).await;
+    tide.job_type("push", json!({"queue": "held", "target": target})).await;
+    tide.post("/v1/queues/held/pause", Value::Null).await.is(200);
+    tide.put("/v1/schedules/yearly", json!({"type": "push", "cron": "0 0 1 1 *"})).await.good();
+    tide.enqueue_a("push").await;
+    for n in 0..30 {
+        tide.enqueue(json!({"type": "letter", "id": format!("letter-{n:02}"), "data": n})).await;
+    }
+    tide.enqueue(json!({"type": "letter", "data": "x".repeat(200_000)})).await;
+    let done = tide.lease_one("letter").await;
+    tide.report(&done, "succeeded").await.good();
+    tide
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deployment_moves_to_postgres_and_back() {
+    let store = format!("{}&schema={}", test_server::address("postgres"), test_server::new_name());
+    let tide = filled().await;
+    let lease = tide.lease_one("letter").await;
+    let before = seen(&tide).await;
+    let data = tide.data();
+    let key = data.join("key");
+    let served = refused(&run(&store, &key, &["--from", text(&data)]).await);
+    assert!(served.contains("is held by"), "{served}");
+    let on_directory = tide.stop().await;
+
+    let output = run(&store, &key, &["--from", text(&data), "--json"]).await;
+    let answer: Value = serde_json::from_str(&succeeded(&output)).unwrap();
+    assert_eq!(answer["equal"], true, "{answer}");
+    let jobs = answer["parts"].as_array().unwrap().iter().find(|part| part["part"] == "jobs");
+    let (jobs, count) = (jobs.unwrap(), before["jobs"].as_array().unwrap().len());
+    assert_eq!((&jobs["copied"], &jobs["target"]), (&json!(count), &json!(count)));
+    let (_, said) = on_directory.refused().await;
+    assert!(said.contains("it was moved to postgres://"), "{said}");
+
+    let on_postgres = || {
+        let setup = Setup::new().env("TIDEGATE_STORE", &store);
+        setup.env("TIDEGATE_ENCRYPTION_KEY_FILE", text(&key))
+    };
+    let tide = on_postgres().start().await;
+    assert_eq!(seen(&tide).await, before);
+    tide.report(&lease, "succeeded").await.good();
+    assert_eq!(tide.job(&lease.id).await["state"], "succeeded", "its attempt went on");
+    let back = on_directory.data().with_extension("back");
+    let served = refused(&run(&store, &key, &["--to", text(&back)]).await);
+    assert!(served.contains("a server runs on postgres://"), "{served}");
+    let before = seen(&tide).await;
+    tide.stop().await;
+
+    let table = succeeded(&run(&store, &key, &["--to", text(&back)]).await);
+    assert!(table.contains("jobs") && table.contains("items: type"), "{table}");
+    let compared = succeeded(&run(&store, &key, &["--to", text(&back), "--check"]).await);
+    assert!(compared.contains("jobs"), "{compared}");
+    let (_, said) = on_postgres().refused().await;
+    assert!(said.contains("it was moved to"), "{said}");
+    std::fs::copy(&key, back.join("key")).unwrap();
+    let tide = Setup::new().flag("--data", text(&back)).start().await;
+    assert_eq!(seen(&tide).await, before);
+    // Of 31 letters, two have succeeded.
+    let mut sizes = Vec::new();
+    while sizes.len() < 29 {
+        for lease in tide.lease(json!({"types": ["letter"], "wait_seconds": 20})).await {
+            sizes.push(lease.whole["job"]["data"].to_string().len());
+            tide.report(&lease, "succeeded").await.good();
+        }
+    }
+    assert_eq!(
+        sizes.iter().filter(|size| **size > 200_000).count(),
+        1,
+        "the large body: {sizes:?}"
+    );
+    tide.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_target_without_the_key_of_the_source_is_refused() {
+    let store = format!("{}&schema={}", test_server::address("postgres"), test_server::new_name());
+    let tide = filled().await;
+    let data = tide.data();
+    let setup = tide.stop().await;
+    let other = data.with_extension("key");
+    std::fs::write(&other, "bmV3IGtleSBvZiB0aGlydHktdHdvIGJ5dGVzLCB5ZXM=").unwrap();
+    let said = refused(&run(&store, &other, &["--from", text(&data)]).await);
+    assert!(said.contains("type push") && said.contains("encryption_key"), "{said}");
+    setup.start().await.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_move_that_is_given_up_leaves_the_source_in_use() {
+    let store = format!("{}&schema={}", test_server::address("postgres"), test_server::new_name());
+    let tide = filled().await;
+    let (data, before) = (tide.data(), seen(&tide).await);
+    let setup = tide.stop().await;
+    let key = data.join("key");
+    succeeded(&run(&store, &key, &["--from", text(&data)]).await);
+    let said = succeeded(&run(&store, &key, &["--from", text(&data), "--abort"]).await);
+    assert!(said.contains("may use"), "{said}");
+    let tide = setup.start().await;
+    assert_eq!(seen(&tide).await, before);
+    tide.stop().await;
+    let again = refused(&run(&store, &key, &["--from", text(&data)]).await);
+    assert!(again.contains("is not empty"), "{again}");
+}

@@ -1,0 +1,157 @@
+//! Moves of a whole store: every record arrives, whenever a move is interrupted; every difference is
+//! found; and no engine uses a store that is a part of a move.
+
+mod differences;
+mod interrupted;
+mod marks;
+
+use std::sync::Arc;
+
+use object_store::{ObjectStoreExt as _, memory::InMemory, path::Path};
+use tidegate_backends::sqlite::SqliteStore;
+use tidegate_core::{
+    job::{Encoding, Event, Job},
+    port::{
+        Movable,
+        job_store::{Committed, Expect, ItemKind, JobStore, Key, Record, RecordKind, Txn, Write},
+    },
+    time::Seconds,
+};
+use tidegate_engine::{
+    memory::{FakeClock, MemoryStore},
+    moves::{Comparison, Move, MoveError, Part, Side},
+    testkit::builders::{at, job, name},
+};
+
+use crate::every_record::{every_answer, every_record};
+
+/// When the tests move.
+const NOW: i64 = 20_000;
+
+async fn committed(store: &dyn JobStore, txn: Txn) {
+    let answer = store.commit(vec![txn]).await.unwrap().pop();
+    assert!(matches!(answer, Some(Committed::All)), "{answer:?}");
+}
+
+fn record(kind: RecordKind, name: &str) -> Record {
+    Record { kind, name: name.to_owned(), until: at(NOW), bytes: name.into() }
+}
+
+fn item(kind: ItemKind, name: &str, was: u64, version: u64) -> Write {
+    Write::SetItem { kind, name: name.into(), was, version, bytes: Some(b"{}".to_vec()) }
+}
+
+fn ended(id: &str) -> Job {
+    let job = job(id).of_type("x").build();
+    job.apply(Event::Cancel { force: false }, at(1)).unwrap()
+}
+
+/// A store in memory with something of every kind: everything of [`every_record`], a record and an item
+/// of each kind, a key of each kind, an ended job, and an object.
+async fn filled() -> Side {
+    let side = side(Arc::new(MemoryStore::new()), "the source");
+    for txn in every_record() {
+        committed(&*side.store, txn).await;
+    }
+    let keys = [
+        Key::Correlation(name("x"), "of \0 ended".into()),
+        Key::Unique(name("other"), "u".into()),
+        Key::Idempotency("i".into()),
+    ];
+    let to_ended = |key| Write::SetKey { key, job: name("ended"), was: Expect::Absent };
+    let mut txn: Txn = keys.into_iter().map(to_ended).collect();
+    txn.push(Write::AddJob(ended("ended")));
+    committed(&*side.store, txn).await;
+    for kind in RecordKind::ALL.into_iter().filter(|kind| *kind != RecordKind::Server) {
+        committed(&*side.store, vec![Write::PutRecord(record(kind, "of-kind"))]).await;
+    }
+    for kind in ItemKind::ALL {
+        committed(&*side.store, vec![item(kind, "of-kind", 0, 7)]).await;
+    }
+    side.objects.put(&Path::from("bodies/a"), "body".into()).await.unwrap();
+    side
+}
+
+/// The same with so many jobs and records that they are more than a page.
+async fn with_pages() -> Side {
+    let side = filled().await;
+    let add = |n| {
+        let bytes = if n % 100 == 0 { vec![b'1'; 2 << 20] } else { b"[1]".to_vec() };
+        vec![Write::AddJob(job(&format!("many-{n:03}")).data(Encoding::Json, bytes).build())]
+    };
+    let jobs = (0..450).map(add);
+    let records =
+        (0..70).map(|n| vec![Write::PutRecord(record(RecordKind::Audit, &format!("many-{n:02}")))]);
+    side.store.commit(jobs.chain(records).collect()).await.unwrap();
+    side
+}
+
+fn side(store: Arc<dyn Movable>, place: &str) -> Side {
+    Side { store, objects: Arc::new(InMemory::new()), inbox: None, place: place.to_owned() }
+}
+
+/// An empty target.
+fn empty() -> Side {
+    side(Arc::new(MemoryStore::new()), "the target")
+}
+
+fn of(from: &Side, to: &Side) -> Move {
+    Move { from: from.clone(), to: to.clone(), clock: Arc::new(FakeClock::new(at(NOW))) }
+}
+
+/// The whole move, as the command does it.
+async fn moved(this: &Move, id: &str) -> Result<Comparison, MoveError> {
+    let mut begun = this.begin(id.into()).await?;
+    this.copy(&mut begun, &|_, _| {}).await?;
+    let comparison = this.compare(&|_, _| {}).await?;
+    this.finish(&begun, &comparison).await?;
+    Ok(comparison)
+}
+
+#[tokio::test]
+async fn everything_arrives_through_every_store() {
+    let from = filled().await;
+    let sqlite = side(Arc::new(SqliteStore::open_temporary().unwrap()), "SQLite");
+    let memory = empty();
+    for this in [of(&from, &sqlite), of(&sqlite, &memory)] {
+        let comparison = moved(&this, "one").await.unwrap();
+        assert!(comparison.is_equal(), "{comparison:?}");
+        for part in comparison.parts {
+            assert!(part.from > 0, "there is something of {}", part.part);
+            assert_eq!(part.from, part.to, "{}", part.part);
+        }
+    }
+    assert_eq!(every_answer(&*memory.store).await, every_answer(&*from.store).await);
+    let body = memory.objects.get(&Path::from("bodies/a")).await.unwrap().bytes().await.unwrap();
+    assert_eq!(body, "body");
+}
+
+#[tokio::test]
+async fn pages_of_jobs_and_records_arrive() {
+    let (from, to) = (with_pages().await, empty());
+    let comparison = moved(&of(&from, &to), "one").await.unwrap();
+    let jobs = comparison.parts.iter().find(|part| part.part == Part::Jobs).unwrap();
+    assert_eq!((jobs.from, jobs.to), (455, 455));
+}
+
+#[tokio::test]
+async fn a_job_past_its_retention_is_not_moved() {
+    let (from, to) = (filled().await, empty());
+    let mut over = ended("over");
+    let mut spec = (*over.spec).clone();
+    spec.retention = Seconds::new(1);
+    over.spec = Arc::new(spec);
+    committed(&*from.store, vec![Write::AddJob(over)]).await;
+    let comparison = moved(&of(&from, &to), "one").await.unwrap();
+    assert!(comparison.is_equal(), "{comparison:?}");
+    let found = to.store.get(&[name("over"), name("ended")]).await.unwrap();
+    assert!(matches!(&found[..], [Ok(None), Ok(Some(_))]), "{found:?}");
+}
+
+#[tokio::test]
+async fn a_new_item_continues_after_the_moved_versions() {
+    let (from, to) = (filled().await, empty());
+    committed(&*from.store, vec![item(ItemKind::Queue, "late", 0, 900)]).await;
+    moved(&of(&from, &to), "one").await.unwrap();
+    assert!(to.store.items_version().await.unwrap() >= 900);
+}
