@@ -1,15 +1,16 @@
 //! `backlog`: the effect of a million scheduled jobs. Half of them wait in the queue under test,
 //! half in the limited queue.
 
-use std::{path::Path, time::Duration};
+use std::{slice, time::Duration};
 
 use super::{
     BenchPlan, DATA, drain,
     embedded::{accepting, far, fill, job},
     figure::Figure,
     limit,
+    place::Place,
     process::Process,
-    single, temp_dir,
+    single,
 };
 use crate::cli::context::pause;
 use tidegate_core::{
@@ -33,11 +34,11 @@ struct Rates {
 
 /// Takes the measurement.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
-    let dir = temp_dir(&plan.dir)?;
-    let without = rates(dir.path(), plan).await?;
-    let dir = temp_dir(&plan.dir)?;
-    wait(dir.path(), plan.waiting).await?;
-    let with = rates(dir.path(), plan).await?;
+    let place = plan.new_place()?;
+    let without = rates(&place, plan).await?;
+    let place = plan.new_place()?;
+    wait(&place, plan.waiting).await?;
+    let with = rates(&place, plan).await?;
     let figure = |what, ours, baseline| {
         Figure::rate(format!("{what} with {} waiting", plan.waiting), "jobs/s", ours)
             .share(WITHOUT, baseline, REACH)
@@ -50,9 +51,9 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// Fills the store of `dir` with jobs that are due tomorrow.
-async fn wait(dir: &Path, jobs: u64) -> anyhow::Result<()> {
-    let server = accepting(dir).await?;
+/// Fills the store of `place` with jobs that are due tomorrow.
+async fn wait(place: &Place, jobs: u64) -> anyhow::Result<()> {
+    let server = accepting(place).await?;
     server.put_queue(&limit::QUEUE.parse()?, QueueConfig::default(), None).await?;
     let limited: TypeName = limit::QUEUE.parse()?;
     server
@@ -72,11 +73,11 @@ async fn wait(dir: &Path, jobs: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn rates(dir: &Path, plan: &BenchPlan) -> anyhow::Result<Rates> {
-    let (drain, spent) = drain::run(dir, plan.drain).await?;
+async fn rates(place: &Place, plan: &BenchPlan) -> anyhow::Result<Rates> {
+    let (drain, spent) = drain::run(place, plan.drain).await?;
     let server = loop {
-        // The embedded server releases the directory when its last task ends.
-        match Process::serve(dir).await {
+        // The embedded server releases a directory when its last task ends.
+        match Process::serve(place).await {
             Ok(server) => break server,
             Err(error) if format!("{error:#}").contains("ended") => {
                 pause(Duration::from_millis(20)).await;
@@ -84,7 +85,7 @@ async fn rates(dir: &Path, plan: &BenchPlan) -> anyhow::Result<Rates> {
             Err(error) => return Err(error),
         }
     };
-    let (limit, ..) = limit::run(&server, 10, limit::jobs(plan)).await?;
+    let (limit, ..) = limit::run(slice::from_ref(&server), 10, limit::jobs(plan)).await?;
     let enqueue = single::run(&server, plan.window).await?.rate();
     server.stop().await?;
     Ok(Rates { enqueue, drain, limit, others_cores: spent.others_cores })

@@ -1,8 +1,15 @@
-//! The baseline of an enqueue: a handler that parses the JSON, commits a row to SQLite together
-//! with the other waiting requests, and answers after the commit. It has no checks and no other
-//! function.
+//! The baseline of an enqueue: a handler that parses the JSON, commits a row to SQLite or Postgres
+//! together with the other waiting requests, and answers after the commit. It has no checks and no
+//! other function.
 
-use std::{net::SocketAddr, path::Path};
+use std::{
+    net::SocketAddr,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use axum::{
     Router,
@@ -16,10 +23,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::{
     net::TcpListener,
-    sync::{mpsc, oneshot},
+    sync::{Mutex, mpsc, oneshot},
 };
 
 use super::raw;
+use tidegate_backends::postgres::RawPostgres;
 
 /// Most rows of one commit.
 const GROUP: usize = 256;
@@ -42,15 +50,31 @@ struct Insert {
     done: oneshot::Sender<String>,
 }
 
-/// Serves until the process is killed.
+/// Serves until the process is killed, with the table in `dir`, or in the schema of `database` if that
+/// is given.
 ///
 /// # Errors
 ///
 /// The table cannot be created, or the address cannot be used.
-pub(crate) async fn serve(listen: SocketAddr, dir: &Path) -> anyhow::Result<()> {
-    let db = raw::table(dir)?;
+pub(crate) async fn serve(
+    listen: SocketAddr,
+    dir: &Path,
+    database: Option<&str>,
+) -> anyhow::Result<()> {
     let (sender, waiting) = mpsc::channel(4096);
-    std::thread::Builder::new().name("bare-writer".into()).spawn(move || write(&db, waiting))?;
+    match database {
+        None => {
+            let db = raw::sqlite::table(dir)?;
+            let thread = std::thread::Builder::new().name("bare-writer".into());
+            thread.spawn(move || write(&db, waiting))?;
+        }
+        Some(address) => {
+            let (waiting, numbers) = (Arc::new(Mutex::new(waiting)), Arc::default());
+            for raw in raw::postgres::connections(&address.parse()?).await? {
+                tokio::spawn(write_to_postgres(raw, Arc::clone(&waiting), Arc::clone(&numbers)));
+            }
+        }
+    }
     let router = Router::new()
         .route("/v1/jobs", post(accept))
         .route("/readyz", get(async || "ok"))
@@ -109,10 +133,36 @@ fn commit(db: &Connection, group: &[Insert], number: &mut u64) -> rusqlite::Resu
     let mut ids = Vec::with_capacity(group.len());
     for insert in group {
         *number += 1;
-        let id = format!("01k{number:023}");
-        raw::insert(db, &id, insert.data.get().as_bytes())?;
+        let id = raw::id(*number);
+        raw::sqlite::insert(db, &id, insert.data.get().as_bytes())?;
         ids.push(id);
     }
     db.prepare_cached("COMMIT")?.execute([])?;
     Ok(ids)
+}
+
+/// Commits the waiting requests that no other connection has taken, then answers them. A failed commit
+/// ends the task, and its callers get a 503.
+async fn write_to_postgres(
+    raw: RawPostgres,
+    waiting: Arc<Mutex<mpsc::Receiver<Insert>>>,
+    numbers: Arc<AtomicU64>,
+) {
+    loop {
+        let mut group = Vec::with_capacity(GROUP);
+        if waiting.lock().await.recv_many(&mut group, GROUP).await == 0 {
+            return;
+        }
+        let jobs = group.len() as u64;
+        let first = numbers.fetch_add(jobs, Ordering::Relaxed);
+        let ids: Vec<String> = (first..first + jobs).map(raw::id).collect();
+        let data: Vec<&[u8]> = group.iter().map(|insert| insert.data.get().as_bytes()).collect();
+        if let Err(error) = raw.insert(&ids, &data).await {
+            tracing::error!(%error, "the bare handler cannot commit");
+            return;
+        }
+        for (insert, id) in group.into_iter().zip(ids) {
+            let _ = insert.done.send(id);
+        }
+    }
 }

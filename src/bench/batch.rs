@@ -1,44 +1,38 @@
 //! `batch`: a thousand jobs per request, over HTTP.
 
-use super::{BenchPlan, DATA, JOB_TYPE, figure::Figure, http, process::Process, raw, temp_dir};
+use super::{BenchPlan, DATA, JOB_TYPE, figure::Figure, http, place::Place, process::Process, raw};
 
 /// Jobs of one request.
 const JOBS: usize = 1000;
 /// The number of sending connections.
 const CONNECTIONS: usize = 4;
-/// Rows that the baseline inserts into SQLite.
+/// Rows that the baseline inserts.
 const ROWS: u64 = 200_000;
 
 /// Takes the measurement.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
-    let raw_dir = temp_dir(&plan.dir)?;
-    let path = raw_dir.path().to_owned();
-    let raw = tokio::task::spawn_blocking(move || raw::inserts(&path, ROWS, JOBS)).await??;
-    drop(raw_dir);
-    let dir = temp_dir(&plan.dir)?;
-    let server = Process::serve(dir.path()).await?;
+    let raw = raw::inserts(&plan.new_place()?, plan.scaled(ROWS), JOBS).await?;
+    let place = plan.new_place()?;
+    let server = Process::serve(&place).await?;
     let request = http::request("POST", "/v1/jobs/batch", &body(JOBS, |_| String::new()));
     http::load(server.address, CONNECTIONS, plan.window / 10, request.clone()).await?;
     let meter = server.meter();
     let load = http::load(server.address, CONNECTIONS, plan.window, request).await?;
     let spent = meter.read();
     server.stop().await?;
-    Ok(vec![
-        Figure::rate(
-            format!("batch of {JOBS}, {CONNECTIONS} connections"),
-            "jobs/s",
-            load.rate() * JOBS as f64,
-        )
-        .reach(60_000.0)
-        .baseline("SQLite's inserts", raw)
-        .among(spent.others_cores),
-        Figure::cost(
-            "batch: server's processor per job",
-            "us",
-            spent.micros_per(load.requests * JOBS as u64),
-        )
-        .among(spent.others_cores),
-    ])
+    let jobs = load.requests * JOBS as u64;
+    let what = format!("batch of {JOBS}, {CONNECTIONS} connections");
+    let rate = Figure::rate(what, "jobs/s", load.rate() * JOBS as f64);
+    let rate = match place {
+        Place::Directory(_) => rate.reach(60_000.0).baseline("SQLite's inserts", raw),
+        Place::Schema(_) => rate.reach(40_000.0).share("Postgres' inserts", raw, 0.5),
+    };
+    let figures = [
+        rate.among(spent.others_cores),
+        Figure::cost("batch: server's processor per job", "us", spent.micros_per(jobs))
+            .among(spent.others_cores),
+    ];
+    Ok(figures.into_iter().chain(spent.postgres_figure("batch", jobs)).collect())
 }
 
 /// Returns a batch of `jobs` jobs. `more` returns further fields of each, every one after a comma.

@@ -1,15 +1,17 @@
 //! `drain`: waiting jobs are claimed and run by a handler in the process; each outcome is recorded
 //! alone.
 
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 
 use super::{
     BenchPlan, clock,
-    embedded::{accepting, fill, handling, job, succeeded},
+    embedded::{accepting, fill, handling, job, succeeded, within},
     figure::Figure,
-    process::{Meter, ProcessorTime},
-    raw, temp_dir,
+    meter::{Meter, ProcessorTime},
+    place::Place,
+    raw,
 };
+use crate::cli::context::pause;
 
 /// Jobs that run at once.
 const CONCURRENCY: u32 = 256;
@@ -20,34 +22,40 @@ const PATIENCE: Duration = Duration::from_mins(10);
 
 /// Takes the measurement.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
-    let raw_dir = temp_dir(&plan.dir)?;
-    let (path, jobs) = (raw_dir.path().to_owned(), plan.drain);
-    let raw = tokio::task::spawn_blocking(move || raw::cycles(&path, jobs, ROWS)).await??;
-    drop(raw_dir);
-    let dir = temp_dir(&plan.dir)?;
-    let (rate, spent) = run(dir.path(), plan.drain).await?;
-    Ok(vec![
+    let raw = raw::cycles(&plan.new_place()?, plan.drain, ROWS).await?;
+    let (rate, spent) = run(&plan.new_place()?, plan.drain).await?;
+    let (goal, baseline, share) = plan
+        .by_store((20_000.0, "SQLite's cycle", 0.4), (15_000.0, "Postgres' claims and ends", 0.5));
+    let figures = [
         Figure::rate(format!("drain {}", plan.drain), "jobs/s", rate)
-            .reach(20_000.0)
-            .share("SQLite's cycle", raw, 0.4)
+            .reach(goal)
+            .share(baseline, raw, share)
             .among(spent.others_cores),
         Figure::cost("drain: processor per job", "us", spent.micros_per(plan.drain))
             .reach(100.0)
             .among(spent.others_cores),
-    ])
+    ];
+    Ok(figures.into_iter().chain(spent.postgres_figure("drain", plan.drain)).collect())
 }
 
-/// Drains `jobs` jobs from the server on `dir` and returns the jobs per second, from the start of
+/// Drains `jobs` jobs from the server on `place` and returns the jobs per second, from the start of
 /// the first to the record of the last.
-pub(super) async fn run(dir: &Path, jobs: u64) -> anyhow::Result<(f64, ProcessorTime)> {
-    let server = accepting(dir).await?;
+pub(super) async fn run(place: &Place, jobs: u64) -> anyhow::Result<(f64, ProcessorTime)> {
+    let server = accepting(place).await?;
     fill(&server, jobs, |_| job()).await?;
     server.stop().await;
     drop(server);
-    let (server, handling) = handling(dir, CONCURRENCY).await?;
-    let meter = Meter::embedded();
+    let (server, handling) = handling(place, CONCURRENCY).await?;
+    let meter = Meter::embedded(place);
     handling.started().notified().await;
     let start = clock::instant();
+    // Each look at the store is work for it, so the first one is after the last job has begun.
+    within(PATIENCE, async {
+        while handling.calls() < jobs {
+            pause(Duration::from_millis(1)).await;
+        }
+    })
+    .await?;
     succeeded(&server, jobs, PATIENCE).await?;
     let (wall, spent) = (start.elapsed(), meter.read());
     anyhow::ensure!(handling.calls() == jobs, "{} calls for {jobs} jobs", handling.calls());

@@ -13,18 +13,21 @@ use std::{
 use anyhow::{Context as _, ensure};
 use tokio::sync::Notify;
 
-use super::{DATA, JOB_TYPE};
+use super::{
+    DATA, JOB_TYPE,
+    place::{KEY, Place},
+};
 use crate::cli::context::pause;
-use tidegate_backends::{http::Guard, sqlite::OpenError};
+use tidegate_backends::{http::Guard, sealed::Keys, sqlite::OpenError};
 use tidegate_core::{
     job::{Outcome, Payload, TypeName, type_config::TypeConfig},
-    port::job_store::StateFilter,
+    port::{Notices, job_store::StateFilter},
     time::Timestamp,
 };
 use tidegate_engine::request::NewJob;
-use tidegate_server::runtime::{DirectoryOpenError, Handled, Server};
+use tidegate_server::runtime::{Builder, DirectoryOpenError, Handled, Server};
 
-/// Jobs of one enqueue that fills a directory.
+/// Jobs of one enqueue that fills a store.
 const FILL: u64 = 1000;
 /// Most retries to open a directory that another server is about to release.
 const MAX_OPEN_RETRIES: u32 = 1000;
@@ -58,46 +61,64 @@ impl Handling {
     }
 }
 
-/// Starts a server on `dir` that runs no jobs.
-pub(super) async fn accepting(dir: &Path) -> anyhow::Result<Server> {
-    open(dir, |builder| builder).await
+/// Starts a server on `place` that runs no jobs.
+pub(super) async fn accepting(place: &Place) -> anyhow::Result<Server> {
+    start(builder(place).await?).await
 }
 
-/// Starts a server on `dir` that runs at most `concurrency` jobs of the type at once. The jobs do
+/// Starts a server on `place` that runs at most `concurrency` jobs of the type at once. The jobs do
 /// nothing.
 pub(super) async fn handling(
-    dir: &Path,
+    place: &Place,
     concurrency: u32,
 ) -> anyhow::Result<(Server, Arc<Handling>)> {
     let handling = Arc::new(Handling::default());
     let seen = Arc::clone(&handling);
-    let server = open(dir, |builder| {
-        builder.handler(job_type(), concurrency, move |_| {
-            seen.calls.fetch_add(1, Ordering::Relaxed);
-            seen.started.notify_one();
-            Box::pin(std::future::ready(Handled::Succeeded(None)))
-        })
-    })
-    .await?;
-    Ok((server, handling))
+    let builder = builder(place).await?.handler(job_type(), concurrency, move |_| {
+        seen.calls.fetch_add(1, Ordering::Relaxed);
+        seen.started.notify_one();
+        Box::pin(std::future::ready(Handled::Succeeded(None)))
+    });
+    Ok((start(builder).await?, handling))
 }
 
-async fn open(
-    dir: &Path,
-    with: impl FnOnce(tidegate_server::runtime::Builder) -> tidegate_server::runtime::Builder,
+/// Starts a server on a database. It runs no jobs, and has these notices instead of those of the
+/// database.
+pub(super) async fn with_notices(
+    place: &Place,
+    notices: Arc<dyn Notices>,
 ) -> anyhow::Result<Server> {
+    start(builder(place).await?.shared(notices)).await
+}
+
+/// A builder of a server on `place`.
+async fn builder(place: &Place) -> anyhow::Result<Builder> {
+    match place {
+        Place::Directory(dir) => on_directory(dir.path()).await,
+        Place::Schema(schema) => {
+            let (settings, keys) = (schema.settings()?, Keys::parse(KEY)?);
+            Ok(Server::open_postgres(settings, Guard::On, keys).await?)
+        }
+    }
+}
+
+async fn on_directory(dir: &Path) -> anyhow::Result<Builder> {
     let mut tries = 0;
-    let builder = loop {
+    loop {
         match Server::open(dir, Guard::On) {
             // The previous server has stopped, and its last task is about to end.
             Err(DirectoryOpenError::Store(OpenError::Held { .. })) if tries < MAX_OPEN_RETRIES => {
                 tries += 1;
                 pause(Duration::from_millis(5)).await;
             }
-            other => break other?,
+            other => return Ok(other?),
         }
-    };
-    let server = with(builder).start().await?;
+    }
+}
+
+/// Starts a server that has the type under test.
+async fn start(builder: Builder) -> anyhow::Result<Server> {
+    let server = builder.start().await?;
     if server.job_type(&job_type()).await.is_err() {
         server.put_type(&job_type(), TypeConfig::default(), None).await?;
     }

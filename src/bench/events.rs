@@ -7,8 +7,7 @@ use super::{
     BenchPlan, DATA, JOB_TYPE, clock,
     embedded::{accepting, job},
     figure::Figure,
-    process::Meter,
-    temp_dir,
+    meter::Meter,
 };
 use tidegate_core::event::read;
 use tidegate_server::runtime::Server;
@@ -22,8 +21,8 @@ const GOAL: f64 = 10_000.0;
 
 /// Takes the measurement.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
-    let dir = temp_dir(&plan.dir)?;
-    let server = accepting(dir.path()).await?;
+    let place = plan.new_place()?;
+    let server = accepting(&place).await?;
     let rule = serde_json::json!({
         "filter": {"type": {"prefix": "order."}, "data": {"/currency": "EUR"}},
         "enqueue": {
@@ -33,7 +32,7 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     });
     server.put_trigger(&"bench".parse()?, serde_json::from_value(rule)?, None).await?;
     let enqueues = enqueue(&server, plan).await?;
-    let meter = Meter::embedded();
+    let meter = Meter::embedded(&place);
     let (events, rate) = ingest(&server, plan).await?;
     let spent = meter.read();
     server.stop().await;

@@ -34,10 +34,10 @@ pub(crate) struct Figure {
 }
 
 /// The comparison of a figure.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct Baseline {
     /// The name of the baseline.
-    pub what: &'static str,
+    pub what: String,
     /// Its value in the same run.
     pub value: f64,
     /// The share of it that is the goal, if any.
@@ -70,13 +70,13 @@ impl Figure {
     }
 
     /// Sets the baseline without a goal.
-    pub(super) fn baseline(self, what: &'static str, value: f64) -> Self {
-        Self { baseline: Some(Baseline { what, value, reach: None }), ..self }
+    pub(super) fn baseline(self, what: impl Into<String>, value: f64) -> Self {
+        Self { baseline: Some(Baseline { what: what.into(), value, reach: None }), ..self }
     }
 
     /// Sets the baseline, and the share of it that is the goal.
-    pub(super) fn share(self, what: &'static str, value: f64, reach: f64) -> Self {
-        Self { baseline: Some(Baseline { what, value, reach: Some(reach) }), ..self }
+    pub(super) fn share(self, what: impl Into<String>, value: f64, reach: f64) -> Self {
+        Self { baseline: Some(Baseline { what: what.into(), value, reach: Some(reach) }), ..self }
     }
 
     /// Sets the cores that other programs used during the measurement.
@@ -96,6 +96,7 @@ impl Figure {
     /// Returns the share of the baseline, if there is one.
     fn share_of_baseline(&self) -> Option<f64> {
         self.baseline
+            .as_ref()
             .filter(|baseline| baseline.value > 0.0)
             .map(|baseline| self.ours / baseline.value)
     }
@@ -106,13 +107,11 @@ impl Figure {
             Better::Higher => self.ours >= reach,
             Better::Lower => self.ours <= reach,
         });
-        let share =
-            self.baseline.and_then(|baseline| baseline.reach).zip(self.share_of_baseline()).map(
-                |(reach, part)| match self.better {
-                    Better::Higher => part >= reach,
-                    Better::Lower => part <= reach,
-                },
-            );
+        let goal = self.baseline.as_ref().and_then(|baseline| baseline.reach);
+        let share = goal.zip(self.share_of_baseline()).map(|(reach, part)| match self.better {
+            Better::Higher => part >= reach,
+            Better::Lower => part <= reach,
+        });
         alone.into_iter().chain(share).reduce(|one, other| one && other)
     }
 }
@@ -124,6 +123,7 @@ pub(crate) fn table(look: OutputStyle, figures: &[Figure]) -> String {
             figure.reach.map(number),
             figure
                 .baseline
+                .as_ref()
                 .and_then(|baseline| baseline.reach)
                 .map(|reach| format!("{:.0} %", reach * 100.0)),
         ];
@@ -131,7 +131,7 @@ pub(crate) fn table(look: OutputStyle, figures: &[Figure]) -> String {
         [
             figure.what.clone(),
             format!("{} {}", number(figure.ours), figure.unit),
-            figure.baseline.map_or_else(output::dash, |baseline| {
+            figure.baseline.as_ref().map_or_else(output::dash, |baseline| {
                 format!("{} {}", number(baseline.value), baseline.what)
             }),
             figure

@@ -20,12 +20,11 @@ use super::{
     figure::Figure,
     http::{self, Connection},
     process::Process,
-    temp_dir,
 };
 use crate::cli::context::pause;
 
-/// Samples of each.
-const SAMPLES: usize = 600;
+/// Most samples of each.
+const SAMPLES: u64 = 600;
 /// The pause before each sample, so that the previous one is finished.
 const QUIET: Duration = Duration::from_millis(15);
 /// Jobs whose target hangs: more than the concurrent calls of a queue.
@@ -39,8 +38,8 @@ const MAX_SLOWDOWN: f64 = 1.2;
 
 /// Takes the measurement.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
-    let dir = temp_dir(&plan.dir)?;
-    let server = Process::serve(dir.path()).await?;
+    let place = plan.new_place()?;
+    let server = Process::serve(&place).await?;
     let meter = server.meter();
     let (mut targets, mut tasks) = Targets::start().await?;
     for name in ["healthy", "hanging"] {
@@ -51,7 +50,8 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
         );
         server.ask("PUT", &format!("/v1/job-types/{name}"), &target).await?;
     }
-    let mut alone = sample(&server, &mut targets.arrivals).await?;
+    let samples = plan.scaled(SAMPLES);
+    let mut alone = sample(&server, &mut targets.arrivals, samples).await?;
     let jobs = vec![format!(r#"{{"type":"hanging","data":{DATA}}}"#); HANGING].join(",");
     server.ask("POST", "/v1/jobs/batch", &format!(r#"{{"jobs":[{jobs}]}}"#)).await?;
     within(PATIENCE, async {
@@ -60,7 +60,7 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
         }
     })
     .await?;
-    let mut loaded = sample(&server, &mut targets.arrivals).await?;
+    let mut loaded = sample(&server, &mut targets.arrivals, samples).await?;
     let spent = meter.read();
     // Their calls would delay the stop of the server.
     tasks.abort_all();
@@ -76,16 +76,17 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     Ok(vec![usual.baseline("alone", usual_alone), late.share("alone", late_alone, MAX_SLOWDOWN)])
 }
 
-/// Returns the time to the target of each of [`SAMPLES`] jobs.
+/// Returns the time to the target of each of `samples` jobs.
 async fn sample(
     server: &Process,
     arrivals: &mut mpsc::UnboundedReceiver<Instant>,
+    samples: u64,
 ) -> anyhow::Result<Vec<Duration>> {
     let mut client = Connection::open(server.address).await?;
     let request =
         http::request("POST", "/v1/jobs", &format!(r#"{{"type":"healthy","data":{DATA}}}"#));
-    let mut spans = Vec::with_capacity(SAMPLES);
-    for _ in 0..SAMPLES {
+    let mut spans = Vec::new();
+    for _ in 0..samples {
         pause(QUIET).await;
         let sent = clock::instant();
         client.send(&request).await?.ok()?;

@@ -1,56 +1,105 @@
-//! `latency`: the time from the start of an enqueue request to the worker, on an idle server.
+//! `latency`: the time from the start of an enqueue request to the worker, on an idle server. Servers
+//! on Postgres are also measured in pairs: one accepts the job, and the worker waits at the other one.
 
 use std::{
-    path::Path,
+    collections::BTreeSet,
+    future::pending,
+    net::SocketAddr,
+    sync::Arc,
     time::{Duration, Instant},
 };
+
+use async_trait::async_trait;
 
 use tokio::sync::mpsc;
 
 use super::{
     BenchPlan, DATA, JOB_TYPE, clock,
-    embedded::{handling, job, within},
+    embedded::{Handling, handling, job, with_notices, within},
     figure::Figure,
     http::{self, Connection},
-    process::{Meter, Process, ProcessorTime},
-    temp_dir,
+    meter::{Meter, ProcessorTime},
+    place::Place,
+    process::Process,
     worker::Worker,
 };
 use crate::cli::context::pause;
+use tidegate_core::{
+    job::Job,
+    port::{Notice, Notices, StoreError},
+};
+use tidegate_engine::request::{LeaseRequest, Report, ReportOutcome};
+use tidegate_server::runtime::Server;
 
-/// Samples of each way.
-const SAMPLES: usize = 200;
+/// Most samples of each way.
+const SAMPLES: u64 = 200;
 /// The pause before each sample, so that the previous one is finished.
 const QUIET: Duration = Duration::from_millis(15);
 /// The longest duration of a sample.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How many times as long as a rate the samples without notices may take: each may wait for seconds.
+const WINDOWS: u32 = 4;
+/// The pauses before samples without notices differ by less than this, so that not all of them begin
+/// at the same time after a poll.
+const SPREAD: Duration = Duration::from_secs(1);
+/// The golden ratio's fraction: its multiples are spread evenly.
+const GOLDEN: f64 = 0.618_034;
+/// The goals for p50 and p99 in milliseconds.
+const ON_SQLITE: [f64; 2] = [2.0, 8.0];
+const ON_POSTGRES: [f64; 2] = [3.0, 15.0];
+/// The same without notices.
+const BY_POLLING: [f64; 2] = [30.0, 60.0];
 
 /// Takes the measurement.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
-    let dir = temp_dir(&plan.dir)?;
-    let server = Process::serve(dir.path()).await?;
-    let meter = server.meter();
-    let mut spans = over_http(&server).await?;
-    let mut figures = figures("worker over HTTP", &mut spans, meter.read());
-    server.stop().await?;
-    let dir = temp_dir(&plan.dir)?;
-    let meter = Meter::embedded();
-    let mut spans = in_process(dir.path()).await?;
-    figures.extend(self::figures("handler in the process", &mut spans, meter.read()));
+    let goals = plan.by_store(ON_SQLITE, ON_POSTGRES);
+    let samples = plan.scaled(SAMPLES);
+    let mut figures = Vec::new();
+    let ways = ["worker over HTTP", "worker over HTTP at another server"];
+    for (way, number) in ways.into_iter().zip(1..=plan.by_store(1, 2)) {
+        let place = plan.new_place()?;
+        let servers = Process::serve_all(&place, number).await?;
+        let meter = Process::meter_of(&servers);
+        let (accepting, waiting) = (servers[0].address, servers[number - 1].address);
+        let mut spans = over_http(accepting, waiting, samples).await?;
+        figures.extend(self::figures(way, &mut spans, meter.read(), goals));
+        Process::stop_all(servers).await?;
+    }
+    let place = plan.new_place()?;
+    let meter = Meter::embedded(&place);
+    let mut spans = in_process(&place, samples).await?;
+    figures.extend(self::figures("handler in the process", &mut spans, meter.read(), goals));
+    if let Place::Schema(_) = place {
+        let place = plan.new_place()?;
+        let meter = Meter::embedded(&place);
+        let mut spans = by_polling(&place, plan.window * WINDOWS, samples).await?;
+        let way = "worker at another server, by polling alone";
+        figures.extend(self::figures(way, &mut spans, meter.read(), BY_POLLING));
+    }
     Ok(figures)
 }
 
-fn figures(way: &str, spans: &mut [Duration], spent: ProcessorTime) -> Vec<Figure> {
+fn figures(
+    way: &str,
+    spans: &mut [Duration],
+    spent: ProcessorTime,
+    goals: [f64; 2],
+) -> [Figure; 2] {
     let mut figure = |name, share, reach| {
         Figure::cost(format!("idle latency, {way}: {name}"), "ms", clock::percentile(spans, share))
             .reach(reach)
             .among(spent.others_cores)
     };
-    vec![figure("p50", 0.5, 2.0), figure("p99", 0.99, 8.0)]
+    [figure("p50", 0.5, goals[0]), figure("p99", 0.99, goals[1])]
 }
 
-async fn over_http(server: &Process) -> anyhow::Result<Vec<Duration>> {
-    let mut worker = Worker::open(server.address, 0, "default").await?;
+/// Returns the times from the server at `accepting` to a worker that waits at `waiting`.
+async fn over_http(
+    accepting: SocketAddr,
+    waiting: SocketAddr,
+    samples: u64,
+) -> anyhow::Result<Vec<Duration>> {
+    let mut worker = Worker::open(waiting, 0, "default").await?;
     let (got, mut arrivals) = mpsc::unbounded_channel::<Instant>();
     let working = tokio::spawn(async move {
         loop {
@@ -62,11 +111,11 @@ async fn over_http(server: &Process) -> anyhow::Result<Vec<Duration>> {
             }
         }
     });
-    let mut client = Connection::open(server.address).await?;
+    let mut client = Connection::open(accepting).await?;
     let request =
         http::request("POST", "/v1/jobs", &format!(r#"{{"type":"{JOB_TYPE}","data":{DATA}}}"#));
-    let mut spans = Vec::with_capacity(SAMPLES);
-    for _ in 0..SAMPLES {
+    let mut spans = Vec::new();
+    for _ in 0..samples {
         pause(QUIET).await;
         let sent = clock::instant();
         client.send(&request).await?.ok()?;
@@ -79,23 +128,103 @@ async fn over_http(server: &Process) -> anyhow::Result<Vec<Duration>> {
     Ok(spans)
 }
 
-async fn in_process(dir: &Path) -> anyhow::Result<Vec<Duration>> {
-    let (server, handling) = handling(dir, 1).await?;
-    let mut spans = Vec::with_capacity(SAMPLES);
-    for _ in 0..SAMPLES {
+async fn in_process(place: &Place, samples: u64) -> anyhow::Result<Vec<Duration>> {
+    let (server, handling) = handling(place, 1).await?;
+    let mut spans = Vec::new();
+    for _ in 0..samples {
         pause(QUIET).await;
-        let sent = clock::instant();
-        let enqueue = async {
-            Box::pin(server.enqueue(job())).await?;
-            anyhow::Ok(())
-        };
-        let started = async {
-            handling.started().notified().await;
-            Ok(sent.elapsed())
-        };
-        let ((), span) = within(PATIENCE, async { tokio::try_join!(enqueue, started) }).await??;
-        spans.push(span);
+        spans.push(sample(&server, &handling).await?);
     }
     server.stop().await;
     Ok(spans)
+}
+
+/// Returns at most `samples` times between two servers without notices, as many as there are within
+/// `window`.
+async fn by_polling(
+    place: &Place,
+    window: Duration,
+    samples: u64,
+) -> anyhow::Result<Vec<Duration>> {
+    let accepting = with_notices(place, Arc::new(Silence)).await?;
+    let leasing = with_notices(place, Arc::new(Silence)).await?;
+    let (mut spans, mut reports) = (Vec::new(), Vec::new());
+    let start = clock::instant();
+    while spans.is_empty() || ((spans.len() as u64) < samples && start.elapsed() < window) {
+        let (server, request) = (leasing.clone(), lease(std::mem::take(&mut reports)));
+        let waiting = tokio::spawn(async move {
+            let leased = server.lease(request).await;
+            (clock::instant(), leased)
+        });
+        let part = (GOLDEN * spans.len() as f64).fract();
+        pause(QUIET + SPREAD.mul_f64(part)).await;
+        let sent = clock::instant();
+        Box::pin(accepting.enqueue(job())).await?;
+        let (arrived, leased) = within(PATIENCE, waiting).await??;
+        for job in leased?.jobs {
+            spans.push(arrived.saturating_duration_since(sent));
+            reports.push(success(job));
+        }
+    }
+    leasing.lease(LeaseRequest { max: 0, ..lease(reports) }).await?;
+    accepting.stop().await;
+    leasing.stop().await;
+    Ok(spans)
+}
+
+/// Returns the request for a job of a worker that sends `reports` with it.
+fn lease(reports: Vec<Report>) -> LeaseRequest {
+    LeaseRequest {
+        queue: Some("default".parse().expect("a good name")),
+        types: Vec::new(),
+        max: 1,
+        min: 0,
+        wait: PATIENCE,
+        max_pause: Duration::ZERO,
+        call: None,
+        worker: Some("bench".to_owned()),
+        lease_seconds: None,
+        reports,
+    }
+}
+
+/// Returns the report that a job has succeeded.
+fn success(job: Job) -> Report {
+    Report {
+        id: job.id,
+        job_type: None,
+        attempt: job.life.attempt,
+        token: None,
+        outcome: ReportOutcome::Succeeded { result: None },
+        checkpoint: None,
+    }
+}
+
+/// Returns the time from the start of an enqueue at `server` to the handler.
+async fn sample(server: &Server, handling: &Handling) -> anyhow::Result<Duration> {
+    let sent = clock::instant();
+    let enqueue = async {
+        Box::pin(server.enqueue(job())).await?;
+        anyhow::Ok(())
+    };
+    let started = async {
+        handling.started().notified().await;
+        Ok(sent.elapsed())
+    };
+    let ((), span) = within(PATIENCE, async { tokio::try_join!(enqueue, started) }).await??;
+    Ok(span)
+}
+
+/// Notices that no server gets.
+struct Silence;
+
+#[async_trait]
+impl Notices for Silence {
+    async fn send(&self, _: &BTreeSet<Notice>) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn receive(&self) -> Result<BTreeSet<Notice>, StoreError> {
+        pending().await
+    }
 }

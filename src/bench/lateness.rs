@@ -5,8 +5,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use super::{
-    BenchPlan, JOB_TYPE, clock, embedded::within, figure::Figure, process::Process, temp_dir,
-    worker::Worker,
+    BenchPlan, JOB_TYPE, clock, embedded::within, figure::Figure, process::Process, worker::Worker,
 };
 use tidegate_core::time::Timestamp;
 
@@ -20,8 +19,8 @@ const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Takes the measurement.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
-    let dir = temp_dir(&plan.dir)?;
-    let server = Process::serve(dir.path()).await?;
+    let place = plan.new_place()?;
+    let server = Process::serve(&place).await?;
     let from = Timestamp::from_millis(clock::since_epoch().as_millis() as i64) + FIRST;
     let due = move |number: u64| from + APART * number as u32;
     let job = |number| {

@@ -1,5 +1,6 @@
 //! `limit`: a queue with a concurrency of ten and jobs of 10 ms. Workers report and lease in one
-//! HTTP call. Twenty workers then try to exceed the limit.
+//! HTTP call. Twenty workers then try to exceed the limit. Servers on Postgres are three, and share the
+//! workers.
 
 use std::{
     sync::{
@@ -10,12 +11,8 @@ use std::{
 };
 
 use super::{
-    BenchPlan, DATA, clock,
-    embedded::within,
-    figure::Figure,
-    process::{Process, ProcessorTime},
-    temp_dir,
-    worker::Worker,
+    BenchPlan, DATA, clock, embedded::within, figure::Figure, meter::ProcessorTime,
+    process::Process, worker::Worker,
 };
 
 /// The limit, and the workers of the measured run.
@@ -32,26 +29,29 @@ pub(super) const QUEUE: &str = "limited";
 
 /// Takes the measurement.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
-    let dir = temp_dir(&plan.dir)?;
-    let server = Process::serve(dir.path()).await?;
+    let place = plan.new_place()?;
+    let servers = Process::serve_all(&place, plan.by_store(1, 3)).await?;
     let jobs = jobs(plan) / u64::from(TURNS);
     let (mut alone, mut rate, mut micros, mut others) = (0.0, 0.0, 0.0, 0.0);
     for _ in 0..TURNS {
         alone += without_queue(jobs).await / f64::from(TURNS);
-        let (reached, most, spent) = run(&server, LIMIT, jobs).await?;
+        let (reached, most, spent) = run(&servers, LIMIT, jobs).await?;
         anyhow::ensure!(most <= LIMIT as i64, "{most} jobs ran at once under a limit of {LIMIT}");
         rate += reached / f64::from(TURNS);
         micros += spent.micros_per(jobs) / f64::from(TURNS);
         others += spent.others_cores / f64::from(TURNS);
     }
-    let (_, most, _) = run(&server, 2 * LIMIT, 2 * jobs).await?;
-    server.stop().await?;
+    let (_, most, _) = run(&servers, 2 * LIMIT, 2 * jobs).await?;
+    let on = match servers.len() {
+        1 => String::new(),
+        servers => format!(" of {servers} servers"),
+    };
+    Process::stop_all(servers).await?;
     anyhow::ensure!(most <= LIMIT as i64, "{most} jobs ran at once under a limit of {LIMIT}");
+    let what = format!("limit {LIMIT}, jobs of 10 ms, {LIMIT} workers{on}");
+    let limited = Figure::rate(what, "jobs/s", rate).share("without a queue", alone, 0.9);
     Ok(vec![
-        Figure::rate(format!("limit {LIMIT}, jobs of 10 ms, {LIMIT} workers"), "jobs/s", rate)
-            .reach(850.0)
-            .share("without a queue", alone, 0.9)
-            .among(others),
+        plan.by_store(limited.clone().reach(850.0), limited).among(others),
         Figure::cost(format!("most at once with {} workers", 2 * LIMIT), "jobs", most as f64)
             .reach(LIMIT as f64)
             .among(others),
@@ -75,35 +75,29 @@ async fn work() {
     slept.await.expect("sleeping does not fail");
 }
 
-/// Runs `jobs` jobs and returns the jobs per second and the maximum that ran at once.
+/// Runs `jobs` jobs with workers of all servers in turn. Returns the jobs per second and the maximum
+/// that ran at once.
 pub(super) async fn run(
-    server: &Process,
+    servers: &[Process],
     workers: usize,
     jobs: u64,
 ) -> anyhow::Result<(f64, i64, ProcessorTime)> {
+    let server = &servers[0];
     server
         .ask("PUT", &format!("/v1/queues/{QUEUE}"), &format!(r#"{{"concurrency":{LIMIT}}}"#))
         .await?;
     server
         .ask("PUT", &format!("/v1/job-types/{QUEUE}"), &format!(r#"{{"queue":"{QUEUE}"}}"#))
         .await?;
-    let mut left = jobs;
-    while left > 0 {
-        let some = left.min(1000);
-        let batch: Vec<String> =
-            (0..some).map(|_| format!(r#"{{"type":"{QUEUE}","data":{DATA}}}"#)).collect();
-        server
-            .ask("POST", "/v1/jobs/batch", &format!(r#"{{"jobs":[{}]}}"#, batch.join(",")))
-            .await?;
-        left -= some;
-    }
+    enqueue(server, QUEUE, jobs).await?;
     let (active, most) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(0)));
     let done = Arc::new(AtomicU64::new(0));
-    let meter = server.meter();
+    let meter = Process::meter_of(servers);
     let start = clock::instant();
     let mut working = Vec::new();
     for number in 0..workers {
-        let mut worker = Worker::open(server.address, number, QUEUE).await?;
+        let address = servers[number % servers.len()].address;
+        let mut worker = Worker::open(address, number, QUEUE).await?;
         let (active, most, done) = (Arc::clone(&active), Arc::clone(&most), Arc::clone(&done));
         working.push(tokio::spawn(async move {
             while done.load(Ordering::Relaxed) < jobs {
@@ -129,6 +123,21 @@ pub(super) async fn run(
     }
     let rate = jobs as f64 / end.duration_since(start).as_secs_f64();
     Ok((rate, most.load(Ordering::SeqCst), meter.read()))
+}
+
+/// Enqueues `jobs` jobs of a type.
+pub(super) async fn enqueue(server: &Process, job_type: &str, jobs: u64) -> anyhow::Result<()> {
+    let mut left = jobs;
+    while left > 0 {
+        let some = left.min(1000);
+        let batch: Vec<String> =
+            (0..some).map(|_| format!(r#"{{"type":"{job_type}","data":{DATA}}}"#)).collect();
+        server
+            .ask("POST", "/v1/jobs/batch", &format!(r#"{{"jobs":[{}]}}"#, batch.join(",")))
+            .await?;
+        left -= some;
+    }
+    Ok(())
 }
 
 /// Runs the same workers and jobs without a queue.

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    BenchPlan, DATA, JOB_TYPE, embedded::within, figure::Figure, http, process::Process, temp_dir,
+    BenchPlan, DATA, JOB_TYPE, embedded::within, figure::Figure, http, process::Process,
     worker::Worker,
 };
 use crate::cli::context::pause;
@@ -26,8 +26,8 @@ const PATIENCE: Duration = Duration::from_mins(5);
 
 /// Takes the measurement.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
-    let dir = temp_dir(&plan.dir)?;
-    let server = Process::serve(dir.path()).await?;
+    let place = plan.new_place()?;
+    let server = Process::serve(&place).await?;
     let empty = server.memory();
     let (done, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let mut working = Vec::new();
@@ -72,15 +72,12 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     working.iter().for_each(tokio::task::JoinHandle::abort);
     server.stop().await?;
     let megabytes = |bytes: u64| bytes as f64 / 1e6;
-    Ok(vec![
-        Figure::cost(
-            format!("memory with {WORKERS} workers under load"),
-            "MB",
-            megabytes(most.all),
-        )
-        .reach(30.0)
+    let what = format!("memory with {WORKERS} workers under load");
+    let memory = Figure::cost(what, "MB", megabytes(most.all))
         .baseline("when it started", megabytes(empty.all))
-        .among(spent.others_cores),
+        .among(spent.others_cores);
+    Ok(vec![
+        plan.by_store(memory.clone().reach(30.0), memory),
         Figure::cost("of it without the program's own file", "MB", megabytes(most.own))
             .baseline("when it started", megabytes(empty.own))
             .among(spent.others_cores),

@@ -1,12 +1,13 @@
 //! The load generator: the performance of the server on this machine, and the limits of the
-//! machine.
+//! machine. The jobs are on SQLite, or in a Postgres database that servers share.
 //!
 //! A figure alone means little, because machines differ and are shared. Each measurement therefore
-//! also runs a baseline (a handler that only commits, SQLite without a queue, workers that only
+//! also runs a baseline (a handler that only commits, a store without a queue, workers that only
 //! sleep). The table has both, with the CPU time that other programs used.
 //!
-//! Read [`figure`] (the result of a measurement), [`process`] (the server under test), then one of
-//! the measurements. `tidegate bench` is the command line of this module.
+//! Read [`figure`] (the result of a measurement), [`place`] (where the jobs are), [`process`] and
+//! [`embedded`] (the server under test), [`meter`], then one of the measurements. [`peers`] are other
+//! job queues. `tidegate bench` is the command line of this module.
 
 mod backlog;
 mod bare;
@@ -19,10 +20,16 @@ mod events;
 mod figure;
 mod hanging;
 mod http;
+mod idle;
 mod latency;
 mod lateness;
 mod limit;
+mod loose_limit;
 mod memory;
+mod meter;
+mod peers;
+mod place;
+mod postmaster;
 mod process;
 mod raw;
 mod rickover;
@@ -30,91 +37,144 @@ mod single;
 mod stream;
 mod worker;
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
 use clap::ValueEnum;
-use tempfile::TempDir;
 
+use self::place::Place;
 pub(crate) use self::{
     bare::serve as serve_bare,
     figure::{Figure, table},
+    place::Database,
 };
+
+/// For how many seconds a rate is measured, unless the command line says otherwise.
+pub(crate) const DEFAULT_SECONDS: f64 = 5.0;
+/// The environment variable with the database under test, which has a password.
+pub(crate) const STORE_VARIABLE: &str = "TIDEGATE_BENCH_STORE";
 
 /// The measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Measure {
     /// Enqueues of one job each over HTTP on 64 connections; baseline: a bare handler with group
-    /// commit on SQLite.
+    /// commit.
     Enqueue,
-    /// Enqueues of 1000 jobs each over HTTP; baseline: inserts into SQLite.
+    /// Enqueues of 1000 jobs each over HTTP; baseline: inserts into the store.
     Batch,
     /// Events that a trigger turns into jobs, in batches of 1000; baseline: enqueues in batches of
     /// 1000.
     Events,
     /// Jobs claimed, run by a handler in the process and recorded one by one; baseline: an insert
-    /// and two updates in SQLite.
+    /// and two updates in SQLite, or the claim and the end in Postgres.
     Drain,
-    /// From enqueue to worker on an idle server.
+    /// From enqueue to worker on an idle server; with --store also to a worker at another server.
     Latency,
     /// The start delay of jobs with a due time.
     Lateness,
     /// From enqueue to the call of a target while 256 calls of another queue hang; baseline:
     /// without them.
     Hanging,
-    /// A queue with limit 10, jobs of 10 ms and ten workers over HTTP; baseline: the workers
-    /// without a queue.
+    /// A queue with limit 10, jobs of 10 ms and ten workers over HTTP (with --store, of three servers);
+    /// baseline: the workers without a queue.
     Limit,
+    /// A drain over HTTP with a limit that never binds, on one server and on three; baseline: without
+    /// the limit. Needs --store.
+    LooseLimit,
     /// Memory with 300 workers under load, and CPU time while they wait.
     Memory,
+    /// CPU time of Postgres while the workers of three servers wait. Needs --store, and Postgres on this
+    /// machine.
+    Idle,
     /// `enqueue`, `drain` and `limit` with a million scheduled jobs; baseline: without them.
     Backlog,
     /// Operations that change, cancel and replay 100,000 jobs.
     Bulk,
-    /// Enqueues while a thousand clients read the stream of changes; baseline: without them.
+    /// Enqueues while a thousand clients read the stream of changes; baseline: without them. Servers
+    /// with --store have no such stream.
     Stream,
     /// Enqueue first, then start the workers, all over HTTP; see --drain and --clients.
     Rickover,
 }
 
 /// The parameters of every measurement.
-#[derive(Clone, Debug)]
-pub struct BenchPlan {
+pub(crate) struct BenchPlan {
     /// How long a rate is measured.
     pub window: Duration,
     /// The parent of the servers' data directories.
     pub dir: PathBuf,
-    /// Jobs that `drain` and `rickover` run.
+    /// The database of servers that share it; none for one server on a data directory.
+    pub database: Option<Database>,
+    /// The program that measures other job queues on the database.
+    pub peers: Option<PathBuf>,
+    /// Jobs that `drain`, `loose-limit` and `rickover` run.
     pub drain: u64,
-    /// Connections of `rickover`.
+    /// Connections of `rickover`, and workers of `loose-limit`.
     pub clients: usize,
-    /// Scheduled jobs that wait in `backlog`.
+    /// Scheduled jobs that wait in `backlog`, and most jobs that `bulk` changes.
     pub waiting: u64,
 }
 
-/// Takes each measurement `best_of` times and returns the best of each figure.
+impl BenchPlan {
+    /// Returns why `measure` cannot be taken with this plan; none if it can.
+    pub(crate) fn refusal(&self, measure: Measure) -> Option<&'static str> {
+        match (measure, &self.database) {
+            (Measure::Stream, Some(_)) => Some("servers with --store have no stream of changes"),
+            (Measure::Idle | Measure::LooseLimit, None) => Some("it needs --store"),
+            (Measure::Idle, Some(database)) if !database.is_here() => {
+                Some("it needs Postgres on this machine")
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns a new place for the jobs of servers.
+    fn new_place(&self) -> anyhow::Result<Place> {
+        match &self.database {
+            Some(database) => Ok(database.new_schema()),
+            None => Place::directory(&self.dir),
+        }
+    }
+
+    /// Returns `most`, or a part of it if rates are measured for less than the default time.
+    fn scaled(&self, most: u64) -> u64 {
+        let part = (self.window.as_secs_f64() / DEFAULT_SECONDS).min(1.0);
+        ((most as f64 * part) as u64).max(1)
+    }
+
+    /// Returns the value for the store under test.
+    fn by_store<T>(&self, on_sqlite: T, on_postgres: T) -> T {
+        if self.database.is_some() { on_postgres } else { on_sqlite }
+    }
+}
+
+/// Takes each measurement `best_of` times and returns the best of each figure, and then the figures of
+/// the peers. The schemas of a measurement are dropped after it.
 ///
 /// `progress` is called before each run, with the name of the measurement, the run and `best_of`.
 ///
 /// # Errors
 ///
-/// A server that does not start, or rejects a request of a measurement.
-pub async fn run(
+/// A server that does not start, or rejects a request of a measurement; the peers'.
+pub(crate) async fn run(
     measures: &[Measure],
     best_of: usize,
     plan: &BenchPlan,
     progress: impl Fn(&str, usize, usize),
 ) -> anyhow::Result<Vec<Figure>> {
     let mut all = Vec::new();
+    let mut firsts = Vec::new();
     for &measure in measures {
         let mut best: Option<Vec<Figure>> = None;
         for run in 1..=best_of {
             progress(&name(measure), run, best_of);
-            let figures =
-                take(measure, plan).await.with_context(|| format!("measure {}", name(measure)))?;
+            let taken = Box::pin(take(measure, plan)).await;
+            let dropped = match &plan.database {
+                Some(database) => database.drop_schemas().await,
+                None => Ok(()),
+            };
+            let figures = taken.with_context(|| format!("measure {}", name(measure)))?;
+            dropped?;
             best = Some(match best {
                 None => figures,
                 Some(best) => best
@@ -124,7 +184,13 @@ pub async fn run(
                     .collect(),
             });
         }
-        all.extend(best.unwrap_or_default());
+        let best = best.unwrap_or_default();
+        firsts.extend(best.first().cloned().map(|first| (measure, first)));
+        all.extend(best);
+    }
+    if let (Some(program), Some(database)) = (&plan.peers, &plan.database) {
+        progress("peers", 1, 1);
+        all.extend(peers::compare(program, database, plan, &firsts).await?);
     }
     Ok(all)
 }
@@ -139,7 +205,9 @@ async fn take(measure: Measure, plan: &BenchPlan) -> anyhow::Result<Vec<Figure>>
         Measure::Lateness => lateness::measure(plan).await,
         Measure::Hanging => hanging::measure(plan).await,
         Measure::Limit => limit::measure(plan).await,
+        Measure::LooseLimit => loose_limit::measure(plan).await,
         Measure::Memory => memory::measure(plan).await,
+        Measure::Idle => idle::measure(plan).await,
         Measure::Backlog => backlog::measure(plan).await,
         Measure::Bulk => bulk::measure(plan).await,
         Measure::Stream => stream::measure(plan).await,
@@ -148,7 +216,7 @@ async fn take(measure: Measure, plan: &BenchPlan) -> anyhow::Result<Vec<Figure>>
 }
 
 /// Returns the name of a measurement on the command line.
-fn name(measure: Measure) -> String {
+pub(crate) fn name(measure: Measure) -> String {
     measure.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
@@ -160,10 +228,3 @@ const DATA: &str = concat!(
     r#"{"customer":"c-104729","amount":1299,"currency":"EUR","items":["a-1","b-2","c-3"],"#,
     r#""note":"bench"}"#,
 );
-
-/// Returns a new directory in `parent`, which is removed when it is dropped.
-fn temp_dir(parent: &Path) -> anyhow::Result<TempDir> {
-    std::fs::create_dir_all(parent)
-        .and_then(|()| tempfile::Builder::new().prefix("tidegate-bench-").tempdir_in(parent))
-        .with_context(|| format!("no directory can be created in {}", parent.display()))
-}

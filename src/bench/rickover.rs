@@ -3,6 +3,7 @@
 //! by this method.
 
 use std::{
+    slice,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -16,7 +17,6 @@ use super::{
     figure::Figure,
     http::{self, Connection},
     process::Process,
-    temp_dir,
     worker::Worker,
 };
 
@@ -25,29 +25,31 @@ const PATIENCE: Duration = Duration::from_mins(10);
 
 /// Takes the measurement.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
-    let dir = temp_dir(&plan.dir)?;
-    let server = Process::serve(dir.path()).await?;
+    let place = plan.new_place()?;
+    let server = Process::serve(&place).await?;
     let enqueuing = server.meter();
     within(PATIENCE, enqueue(&server, plan)).await??;
     let enqueued = enqueuing.read();
     let draining = server.meter();
-    within(PATIENCE, drain(&server, plan)).await??;
+    drain(slice::from_ref(&server), "default", plan.clients, plan.drain).await?;
     let drained = draining.read();
     server.stop().await?;
     let (jobs, clients) = (plan.drain, plan.clients);
     let rate = |wall: Duration| jobs as f64 / wall.as_secs_f64();
-    Ok(vec![
+    let what = format!("drain {jobs} with {clients} workers");
+    let drain = Figure::rate(what, "jobs/s", rate(drained.wall)).among(drained.others_cores);
+    let figures = [
         Figure::rate(
             format!("enqueue {jobs} with {clients} clients"),
             "jobs/s",
             rate(enqueued.wall),
         )
         .among(enqueued.others_cores),
-        Figure::rate(format!("drain {jobs} with {clients} workers"), "jobs/s", rate(drained.wall))
-            .among(drained.others_cores),
+        plan.by_store(drain.clone(), drain.reach(10_000.0)),
         Figure::cost("drain over HTTP: server's processor per job", "us", drained.micros_per(jobs))
             .among(drained.others_cores),
-    ])
+    ];
+    Ok(figures.into_iter().chain(drained.postgres_figure("drain over HTTP", jobs)).collect())
 }
 
 async fn enqueue(server: &Process, plan: &BenchPlan) -> anyhow::Result<()> {
@@ -71,15 +73,22 @@ async fn enqueue(server: &Process, plan: &BenchPlan) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn drain(server: &Process, plan: &BenchPlan) -> anyhow::Result<()> {
+/// Runs the `jobs` waiting jobs of `queue` with workers of all servers in turn, until the last one is
+/// reported.
+pub(super) async fn drain(
+    servers: &[Process],
+    queue: &str,
+    workers: usize,
+    jobs: u64,
+) -> anyhow::Result<()> {
     let done = Arc::new(AtomicU64::new(0));
-    let jobs = plan.drain;
     let start = clock::instant();
-    let mut workers = Vec::new();
-    for number in 0..plan.clients {
-        let mut worker = Worker::open(server.address, number, "default").await?;
+    let mut working = Vec::new();
+    for number in 0..workers {
+        let address = servers[number % servers.len()].address;
+        let mut worker = Worker::open(address, number, queue).await?;
         let done = Arc::clone(&done);
-        workers.push(tokio::spawn(async move {
+        working.push(tokio::spawn(async move {
             while done.load(Ordering::Relaxed) < jobs {
                 for lease in worker.lease(1, 0.05).await? {
                     worker.succeeded(&lease);
@@ -90,9 +99,13 @@ async fn drain(server: &Process, plan: &BenchPlan) -> anyhow::Result<()> {
             anyhow::Ok(())
         }));
     }
-    for worker in workers {
-        worker.await??;
-    }
+    let ended = async {
+        for worker in working {
+            worker.await??;
+        }
+        anyhow::Ok(())
+    };
+    within(PATIENCE, ended).await??;
     anyhow::ensure!(
         done.load(Ordering::Relaxed) == jobs,
         "a job came twice, {:?} after the start",

@@ -3,11 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    BenchPlan, DATA, JOB_TYPE, clock,
-    figure::Figure,
-    http,
-    process::{Process, ProcessorTime},
-    temp_dir,
+    BenchPlan, DATA, JOB_TYPE, clock, figure::Figure, http, meter::ProcessorTime, process::Process,
 };
 
 /// The number of connections that enqueue.
@@ -20,8 +16,8 @@ const TURNS: u32 = 5;
 
 /// Takes the measurement.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
-    let (bare_dir, dir) = (temp_dir(&plan.dir)?, temp_dir(&plan.dir)?);
-    let (bare, server) = (Process::bare(bare_dir.path()).await?, Process::serve(dir.path()).await?);
+    let (bare_place, place) = (plan.new_place()?, plan.new_place()?);
+    let (bare, server) = (Process::bare(&bare_place).await?, Process::serve(&place).await?);
     let (mut raw, mut ours) = (Run::default(), Run::default());
     for _ in 0..TURNS {
         raw.add(run(&bare, plan.window / TURNS).await?);
@@ -37,9 +33,9 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     let ((p50, raw_p50), (p99, raw_p99)) = (milliseconds(0.5), milliseconds(0.99));
     let others = ours.others_cores();
     let what = format!("enqueue, {CONNECTIONS} connections");
-    Ok(vec![
+    let figures = [
         Figure::rate(&what, "jobs/s", ours.rate())
-            .reach(15_000.0)
+            .reach(plan.by_store(15_000.0, 10_000.0))
             .share(BARE, raw.rate(), 0.5)
             .among(others),
         Figure::cost(format!("{what}: p50"), "ms", p50).baseline(BARE, raw_p50).among(others),
@@ -47,7 +43,13 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
         Figure::cost("enqueue: server's processor per job", "us", ours.micros())
             .baseline(BARE, raw.micros())
             .among(others),
-    ])
+    ];
+    let postgres = ours.postgres_micros().zip(raw.postgres_micros()).map(|(ours, raw)| {
+        Figure::cost("enqueue: processor of Postgres per job", "us", ours)
+            .baseline(BARE, raw)
+            .among(others)
+    });
+    Ok(figures.into_iter().chain(postgres).collect())
 }
 
 /// Measures a server for `window`: tidegate or the bare one.
@@ -84,6 +86,12 @@ impl Run {
     pub(super) fn micros(&self) -> f64 {
         let server: Duration = self.spent.iter().map(|spent| spent.server).sum();
         server.as_secs_f64() * 1e6 / self.latencies.len().max(1) as f64
+    }
+
+    /// Returns the CPU time of Postgres per request, in microseconds, if it is known.
+    fn postgres_micros(&self) -> Option<f64> {
+        let postgres: Option<Duration> = self.spent.iter().map(|spent| spent.postgres).sum();
+        Some(postgres?.as_secs_f64() * 1e6 / self.latencies.len().max(1) as f64)
     }
 
     pub(super) fn others_cores(&self) -> f64 {

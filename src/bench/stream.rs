@@ -14,7 +14,6 @@ use super::{
     figure::Figure,
     process::Process,
     single::{self, Run},
-    temp_dir,
 };
 
 /// Readers: half of them get every change, the others none.
@@ -28,8 +27,8 @@ const TURNS: u32 = 3;
 
 /// Takes the measurement.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
-    let dir = temp_dir(&plan.dir)?;
-    let server = Process::serve(dir.path()).await?;
+    let place = plan.new_place()?;
+    let server = Process::serve(&place).await?;
     let (mut without, mut with) = (Run::default(), Run::default());
     for _ in 0..TURNS {
         without.add(single::run(&server, plan.window / TURNS).await?);

@@ -2,31 +2,41 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::ValueEnum as _;
 
-use super::{Context, ExitCode};
-use crate::bench::{self, BenchPlan, Measure};
+use super::{Context, ExitCode, UsageError};
+use crate::bench::{self, BenchPlan, Database, Measure};
 
 /// Measure the performance of the server on this machine.
 ///
-/// Each measurement starts a server on an empty directory, and prints its figure and that of a
-/// baseline without a queue. No other program should run at the same time.
+/// Each measurement starts a server on an empty directory, or servers on empty tables with --store, and
+/// prints its figure and that of a baseline without a queue. No other program should run at the same
+/// time.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// The measurements [default: all].
+    /// The measurements [default: all that can be taken].
     #[arg(value_enum)]
     pub measures: Vec<Measure>,
+    /// Measure servers on this Postgres database instead: `postgres://HOST/DATABASE`. It must have no
+    /// deployment. The tables are in schemas of their own, which are dropped. A password is safer in
+    /// the environment.
+    #[arg(long, value_name = "URL", env = bench::STORE_VARIABLE, hide_env_values = true)]
+    pub store: Option<String>,
+    /// With --store: also run this program, which measures other job queues on the database, and
+    /// compare `enqueue`, `batch` and `drain` with its rates: benches/peers/measure in the repository.
+    #[arg(long, value_name = "PROGRAM", requires = "store")]
+    pub peers: Option<PathBuf>,
     /// Enqueue this many jobs first, then start the workers and measure from the first to the last.
     #[arg(long, value_name = "N")]
     pub drain: Option<u64>,
-    /// Clients that enqueue, and then work, with --drain.
+    /// Clients that enqueue, and then work, with --drain; workers of `loose-limit`.
     #[arg(long, value_name = "M", default_value_t = 100)]
     pub clients: usize,
     /// How long a rate is measured, in seconds.
-    #[arg(long, default_value_t = 5.0)]
+    #[arg(long, default_value_t = bench::DEFAULT_SECONDS)]
     pub seconds: f64,
-    /// Scheduled jobs in the measurement `backlog`.
+    /// Scheduled jobs in the measurement `backlog`, and most jobs in `bulk`, which has 100,000.
     #[arg(long, default_value_t = 1_000_000)]
     pub waiting: u64,
     /// Run each measurement this many times and print the best of each figure.
@@ -48,13 +58,19 @@ pub struct Args {
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let dir = args.dir.unwrap_or_else(std::env::temp_dir);
     if let Some(listen) = args.bare_handler {
-        bench::serve_bare(listen, &dir).await?;
+        bench::serve_bare(listen, &dir, args.store.as_deref()).await?;
         return Ok(ExitCode::Ok);
     }
+    let database = match &args.store {
+        Some(address) => Some(Database::open(address).await.context("--store")?),
+        None => None,
+    };
     let plan = BenchPlan {
         window: Duration::try_from_secs_f64(args.seconds)
             .context("--seconds must be a number of seconds")?,
         dir,
+        database,
+        peers: args.peers,
         drain: args.drain.unwrap_or(30_000).max(1),
         clients: args.clients.clamp(1, 5000),
         waiting: args.waiting,
@@ -62,10 +78,30 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let measures = match (args.measures.is_empty(), args.drain) {
         (false, _) => args.measures,
         (true, Some(_)) => vec![Measure::Rickover],
-        (true, None) => Measure::value_variants().to_vec(),
+        (true, None) => {
+            let all = Measure::value_variants().iter().copied();
+            all.filter(|measure| plan.refusal(*measure).is_none()).collect()
+        }
     };
+    for measure in &measures {
+        if let Some(reason) = plan.refusal(*measure) {
+            bail!(UsageError(format!("{}: {reason}", bench::name(*measure))));
+        }
+    }
     let progress = |name: &str, run, of| ctx.note(format_args!("{name} ({run} of {of}) ..."));
-    let figures = bench::run(&measures, args.best_of.max(1), &plan, progress).await?;
+    let measuring = Box::pin(bench::run(&measures, args.best_of.max(1), &plan, progress));
+    let figures = tokio::select! {
+        figures = measuring => figures,
+        stopped = tokio::signal::ctrl_c() => {
+            // The servers have ended, and their schemas must not stay.
+            if let Some(database) = &plan.database {
+                database.drop_schemas().await?;
+            }
+            stopped?;
+            bail!("interrupted");
+        }
+    };
+    let figures = figures?;
     if ctx.json() {
         ctx.print(serde_json::to_string_pretty(&figures)?)?;
     } else {

@@ -11,7 +11,7 @@
 //! [`statements`], [`plan`], [`group`], [`look`], [`writer`], [`read`], [`due`], [`list`],
 //! [`counts`], [`items_version`], [`partitions`], [`job_store`], [`movable`]; then [`objects`] (large
 //! bodies and plugins), [`notices`] (messages between servers), [`inbox`] (requests of applications)
-//! and [`health`].
+//! and [`health`]. [`raw`] and [`scratch`] are for measurements.
 
 mod connect;
 mod counts;
@@ -31,8 +31,10 @@ mod notices;
 mod objects;
 mod partitions;
 mod plan;
+mod raw;
 mod read;
 mod row;
+mod scratch;
 mod settings;
 mod statements;
 mod step;
@@ -51,6 +53,8 @@ pub use inbox::PostgresInbox;
 pub use migrate::OpenError;
 pub use notices::PostgresNotices;
 pub use objects::PostgresObjects;
+pub use raw::RawPostgres;
+pub use scratch::{ScratchDatabase, ScratchError};
 pub use settings::{BadAddress, Settings};
 
 use connect::{Connector, Readers};

@@ -78,12 +78,23 @@ pub(super) async fn create_for(link: &Link, txns: &[&[Step]], now: Timestamp) ->
     let instants: BTreeSet<i64> = ends.map(|end| end.forget_at).collect();
     let mut made = BTreeSet::new();
     for forget_at in instants {
-        let days = Days::of(forget_at, now.millis());
-        if made.insert(days) && !create(link, days).await? {
-            // A part of it exists already: the day by itself does not.
-            let day = forget_at.div_euclid(DAY);
-            create(link, Days(day, day + 1)).await?;
+        if made.insert(Days::of(forget_at, now.millis())) {
+            create_at(link, forget_at, now).await?;
         }
+    }
+    Ok(())
+}
+
+/// Makes the partition for jobs that are forgotten at `forget_at`, unless there is one.
+///
+/// # Errors
+///
+/// The database's.
+pub(super) async fn create_at(link: &Link, forget_at: i64, now: Timestamp) -> Result<(), Fault> {
+    if !create(link, Days::of(forget_at, now.millis())).await? {
+        // A part of it exists already: the day by itself does not.
+        let day = forget_at.div_euclid(DAY);
+        create(link, Days(day, day + 1)).await?;
     }
     Ok(())
 }

@@ -160,8 +160,7 @@ impl OwnServer {
     pub fn kill_and_start(&self) {
         if let Ok(lock) = fs::read_to_string(self.dir.join("data/postmaster.pid")) {
             let process = lock.lines().next().expect("it is the first line");
-            let killed = Command::new("kill").args(["-KILL", process]).status();
-            drop(killed.expect("there is kill"));
+            Command::new("kill").args(["-KILL", process]).status().expect("there is kill");
         }
         serve(&self.dir, self.port).expect("it can be started again");
     }

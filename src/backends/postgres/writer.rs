@@ -30,7 +30,7 @@ use tidegate_core::{
 };
 
 /// Groups that are under way at once, each on its own connection.
-const MAX_GROUPS: usize = 2;
+pub(super) const MAX_GROUPS: usize = 2;
 /// Transactions, writes and bytes at which a group is full, so that no caller waits long for the
 /// others.
 const MAX_GROUP_TXNS: usize = 1000;

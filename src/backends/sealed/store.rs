@@ -4,7 +4,7 @@ use std::{fmt, ops::Range, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::{StreamExt as _, TryStreamExt as _, stream, stream::BoxStream};
+use futures_util::{StreamExt as _, stream, stream::BoxStream};
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload,
     ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,

@@ -224,22 +224,19 @@ async fn open(address: Address) -> anyhow::Result<Opened> {
 fn named(options: &Address) -> anyhow::Result<(BucketAddress, Option<Keys>)> {
     let usage = |text: String| anyhow::Error::from(UsageError(text));
     let wrong = |fault: Fault| usage(format!("the setting {} {}", fault.setting, fault.problem));
-    let (address, settings) = match &options.log {
-        Some(url) => {
-            let address = BucketAddress::parse(url).map_err(|bad| usage(format!("--log {bad}")))?;
-            let settings = Settings {
-                encryption_key: options.encryption_key.clone(),
-                encryption_key_file: options.encryption_key_file.clone(),
-                ..Settings::default()
-            };
-            (address, settings)
-        }
-        None => {
-            let settings = Settings::load(options.config.as_deref(), &())?;
-            let address = settings.log_address().map_err(wrong)?;
-            let none = || usage("name the bucket of the log with --log".into());
-            (address.ok_or_else(none)?, settings)
-        }
+    let (address, settings) = if let Some(url) = &options.log {
+        let address = BucketAddress::parse(url).map_err(|bad| usage(format!("--log {bad}")))?;
+        let settings = Settings {
+            encryption_key: options.encryption_key.clone(),
+            encryption_key_file: options.encryption_key_file.clone(),
+            ..Settings::default()
+        };
+        (address, settings)
+    } else {
+        let settings = Settings::load(options.config.as_deref(), &())?;
+        let address = settings.log_address().map_err(wrong)?;
+        let none = || usage("name the bucket of the log with --log".into());
+        (address.ok_or_else(none)?, settings)
     };
     let keys = settings.keys().map_err(wrong)?.load().context("the keys of the log")?;
     Ok((address, keys))

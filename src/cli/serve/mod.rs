@@ -109,8 +109,14 @@ const NEW_LOG: &str = "--new is for a data directory without --log: the bucket h
                        directory without a database is filled from it";
 
 /// Environment variables of the command line, which are not settings of the server.
-const COMMAND_VARIABLES: [&str; 5] =
-    ["TIDEGATE_URL", "TIDEGATE_TOKEN", "TIDEGATE_PROFILE", "TIDEGATE_PROFILES", "TIDEGATE_CONFIG"];
+const COMMAND_VARIABLES: [&str; 6] = [
+    "TIDEGATE_URL",
+    "TIDEGATE_TOKEN",
+    "TIDEGATE_PROFILE",
+    "TIDEGATE_PROFILES",
+    "TIDEGATE_CONFIG",
+    crate::bench::STORE_VARIABLE,
+];
 /// Environment variables of the project's tests, which a developer may have exported.
 const TEST_VARIABLES: [&str; 4] =
     ["TIDEGATE_FUZZ_SECONDS", "TIDEGATE_LOCAL_STACK_ROUNDS", "TIDEGATE_SEED", "TIDEGATE_SEEDS"];

@@ -9,6 +9,8 @@ mod objects;
 mod places;
 mod plans;
 mod races;
+mod raw;
 mod retention;
+mod scratch;
 mod server;
 mod tls;

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use rusqlite::{Connection, params};
 
-use super::{DATA, clock};
+use super::ids;
+use crate::bench::{DATA, clock};
 
 /// A row of about 300 bytes with the two indexes that any queue needs.
 const TABLE: &str = "
@@ -19,14 +20,14 @@ const TABLE: &str = "
 const REST: [u8; 120] = [7; 120];
 
 /// Creates a table in `dir`.
-pub(super) fn table(dir: &Path) -> rusqlite::Result<Connection> {
+pub(in crate::bench) fn table(dir: &Path) -> rusqlite::Result<Connection> {
     let db = Connection::open(dir.join("raw.db"))?;
     db.execute_batch(TABLE)?;
     Ok(db)
 }
 
 /// Inserts one job.
-pub(super) fn insert(db: &Connection, id: &str, data: &[u8]) -> rusqlite::Result<()> {
+pub(in crate::bench) fn insert(db: &Connection, id: &str, data: &[u8]) -> rusqlite::Result<()> {
     let mut add = db.prepare_cached("INSERT INTO jobs VALUES (?1, 'default', 0, ?2, 0, ?3, ?4)")?;
     add.execute(params![id, 1_700_000_000_000_i64, data, &REST[..]])?;
     Ok(())
@@ -76,9 +77,4 @@ fn in_transaction(
     }
     db.prepare_cached("COMMIT")?.execute([])?;
     Ok(())
-}
-
-/// Returns ascending ids, like those of a queue.
-fn ids(jobs: u64) -> Vec<String> {
-    (0..jobs).map(|number| format!("01k{number:023}")).collect()
 }
