@@ -163,12 +163,12 @@ impl<R: Replica> Node<R> {
             // What is read until the next beat must not delay it.
             let pause = if written == Some(true) { within } else { attempt };
             let reads = async {
-                if (is_slow || count % BEATS_PER_CLAIM_CHECK == 0)
+                if (is_slow || count.is_multiple_of(BEATS_PER_CLAIM_CHECK))
                     && let Some(intent) = self.next_claim().await
                 {
                     return intent;
                 }
-                if is_slow || count % BEATS_PER_STANDBY_CHECK == 0 {
+                if is_slow || count.is_multiple_of(BEATS_PER_STANDBY_CHECK) {
                     standby.check(hints.read(Hint::Standby).await);
                 }
                 pending().await

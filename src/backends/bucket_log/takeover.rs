@@ -22,7 +22,7 @@ impl NodeSettings {
     #[must_use]
     pub fn with_takeover(self, takeover: Duration) -> Self {
         let beat_interval = takeover * 3 / 5;
-        let rest = takeover - beat_interval;
+        let rest = takeover * 2 / 5;
         let late = (rest * 5 / 6).max(MIN_LATENESS);
         Self {
             poll_interval: (beat_interval / 2).min(MAX_POLL_INTERVAL),

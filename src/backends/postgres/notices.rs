@@ -15,8 +15,8 @@ use tidegate_core::port::{Notice, Notices, StoreError};
 
 /// Sends a notification for each text of an array.
 const SEND: &str = "SELECT pg_notify($1, text) FROM unnest($2::text[]) text";
-/// Most notices that wait to be received. Of more, the rest is lost.
-const MAX_WAITING: usize = 10_000;
+/// Most notices that wait to be received: 16 MB. Of more, the rest is lost.
+const MAX_WAITING: usize = 2000;
 /// Most notices that are received at once.
 const MAX_RECEIVED: usize = 1000;
 

@@ -59,7 +59,7 @@ pub async fn run(
             Ok(events) => {
                 // What changed before the stream began.
                 poll(filter, limit, (client, now), &mut printer).await?;
-                follow(events, filter, (client, now), &mut printer).await?;
+                follow(events, filter, limit, (client, now), &mut printer).await?;
             }
             Err(Error::Problem(problem)) if problem.status < 500 => {
                 return Err(Error::Problem(problem).into());
@@ -70,23 +70,39 @@ pub async fn run(
     }
 }
 
+/// What the events of a stream demand.
+#[derive(Default)]
+struct Changed {
+    /// These jobs have changed.
+    jobs: BTreeSet<JobId>,
+    /// Others may have, which no event names.
+    has_gap: bool,
+}
+
 /// Prints the jobs that the events of a stream name, until it ends.
 async fn follow(
     mut events: Events,
     filter: &Filter,
+    limit: u32,
     (client, now): (&Client, Timestamp),
     printer: &mut Printer<'_>,
 ) -> anyhow::Result<()> {
     loop {
-        let mut changed = BTreeSet::new();
+        let mut changed = Changed::default();
         let mut is_over = read(&mut events, &mut changed).await;
-        while !is_over && !changed.is_empty() && changed.len() < MAX_JOBS {
+        let is_some = |changed: &Changed| changed.has_gap || !changed.jobs.is_empty();
+        let gathered = pause(GATHER);
+        tokio::pin!(gathered);
+        while !is_over && is_some(&changed) && changed.jobs.len() < MAX_JOBS {
             tokio::select! {
                 over = read(&mut events, &mut changed) => is_over = over,
-                () = pause(GATHER) => break,
+                () = &mut gathered => break,
             }
         }
-        let request = filter.query_of(&changed, client.get(&["jobs"]), now);
+        if changed.has_gap {
+            poll(filter, limit, (client, now), printer).await?;
+        }
+        let request = filter.query_of(&changed.jobs, client.get(&["jobs"]), now);
         if let Some(request) = request {
             let request = request.query("limit", &MAX_JOBS.to_string());
             let page: pages::Page = request.send().await?.read()?;
@@ -98,8 +114,8 @@ async fn follow(
     }
 }
 
-/// Reads one event, and adds the job that it names. Returns whether the stream is over.
-async fn read(events: &mut Events, changed: &mut BTreeSet<JobId>) -> bool {
+/// Reads one event, and adds what it demands. Returns whether the stream is over.
+async fn read(events: &mut Events, changed: &mut Changed) -> bool {
     #[derive(serde::Deserialize)]
     struct Named {
         id: JobId,
@@ -113,12 +129,15 @@ async fn read(events: &mut Events, changed: &mut BTreeSet<JobId>) -> bool {
         }
     };
     match event.name.as_str() {
-        "job" => changed.extend(serde_json::from_str(&event.data).ok().map(|Named { id }| id)),
+        "job" => changed.jobs.extend(serde_json::from_str(&event.data).ok().map(|Named { id }| id)),
         "skipped" => {
             let skipped = serde_json::from_str::<SkippedChanges>(&event.data).ok();
             let count = skipped.and_then(|skipped| skipped.changes);
             let count = count.map_or_else(|| "some".to_owned(), |count| count.to_string());
-            print_error(format_args!("warning: {count} changes came too fast to be shown"));
+            print_error(format_args!(
+                "warning: {count} changes were missed; reading the list again"
+            ));
+            changed.has_gap = true;
         }
         _ => {}
     }

@@ -26,7 +26,7 @@ pub use job_store::{
     Atomicity, Committed, ErrorSource, JobStore, StoreCapabilities, StoreError, Txn, Write,
 };
 pub use movable::{AllJobsPage, Movable};
-pub use notices::{Notice, Notices};
+pub use notices::{ChangeBatch, Notice, Notices};
 pub use policy::Policy;
 pub use spans::Spans;
 pub use store_layer::StoreLayer;

@@ -94,7 +94,9 @@ impl PartComparison {
                 Some(_) => {}
             }
         }
-        to.into_keys().for_each(|name| self.extra(name));
+        for name in to.into_keys() {
+            self.extra(name);
+        }
     }
 }
 

@@ -40,11 +40,10 @@ async fn get(State(api): State<Api>, accept: Accept, caller: Caller) -> HandlerR
     let reads = caller.as_ref().is_some_and(|caller| caller.may(Scope::Read));
     let console = console(&api.options.console, reads);
     let is_embedded = !api.server.is_serverless();
-    let is_alone = !api.server.shares_store();
     let server = caller.is_some().then(|| ServerView {
         version: env!("CARGO_PKG_VERSION").into(),
         deployment_mode: if is_embedded { "embedded" } else { "serverless" }.into(),
-        stream: is_alone,
+        stream: is_embedded,
         simulate: is_embedded,
     });
     let by = match (is_open, has_signed_in) {

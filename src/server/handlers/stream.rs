@@ -39,6 +39,10 @@ const MAX_IDS: usize = 100;
 /// `skipped` means that changes are missing: they are no longer kept, came faster than the reader
 /// takes them, or were more than 1000 in a tenth of a second. Read your state again then.
 ///
+/// Each of several servers that share a store sends the changes of all. It is `skipped`, too, if
+/// changes of another server are missing: a server began or ended, was behind, or had more than about
+/// 250 in a tenth of a second. An id of an event is one of the server that sent it.
+///
 /// A serverless deployment answers 501 `streams_not_supported`.
 #[utoipa::path(
     get, path = "/v1/stream", operation_id = "stream", tag = "operate",
@@ -48,7 +52,7 @@ const MAX_IDS: usize = 100;
         (
             "id" = Option<String>, Query,
             description = "Only changes of these jobs: ids with commas between them, at most 100. \
-                They are never skipped for their number",
+                They are never skipped for their number, except those of other servers",
         ),
         ("after" = Option<String>, Query, description = "The id of the last event"),
         ("Last-Event-ID" = Option<String>, Header, description = "The same, as browsers send it"),

@@ -17,7 +17,7 @@ use super::{
 };
 
 /// Workers that called within ten minutes, run a job, or are drained; in the serverless deployment
-/// mode, those that registered within ten minutes, or are drained.
+/// mode and of servers that share a store, those that registered within ten minutes, or are drained.
 #[utoipa::path(
     get, path = "/v1/workers", operation_id = "list_workers", tag = "workers",
     params(
@@ -52,8 +52,8 @@ async fn list(
 /// that run.
 ///
 /// A worker that has left has its history until that is over. At most 400 workers of a step are
-/// recorded, and of many active workers only the latest steps are kept. A serverless deployment
-/// answers 501 `worker_history_not_supported`.
+/// recorded, and of many active workers only the latest steps are kept. A serverless deployment, and
+/// servers that share a store, answer 501 `worker_history_not_supported`.
 #[utoipa::path(
     get, path = "/v1/workers/{worker}/history", operation_id = "get_worker_history",
     tag = "workers",

@@ -75,14 +75,18 @@ impl Inner {
     }
 
     /// What the latest ticks of `queue` showed.
+    ///
+    /// Processes that share a store read what runs from the ledger, which others may have changed.
     pub(super) async fn queue_snapshot(
         self: &Arc<Self>,
         queue: &QueueName,
     ) -> Result<QueueSnapshot, Error> {
-        match self.serverless() {
-            None if self.owns(queue.as_str()) => Ok(self.queue(queue).snapshot()),
-            _ => serverless::snapshot(&self.engine, queue).await,
+        if !self.shares_store() {
+            return Ok(self.queue(queue).snapshot());
         }
+        let QueueSnapshot { running_weight, .. } =
+            serverless::snapshot(&self.engine, queue).await?;
+        Ok(QueueSnapshot { running_weight, ..self.known_snapshot(queue) })
     }
 
     /// The status of the workers of each type of `queue`.

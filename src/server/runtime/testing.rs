@@ -104,3 +104,27 @@ pub(crate) async fn in_time<T>(clock: &FakeClock, work: impl Future<Output = T>)
     .await;
     result.expect("it returned")
 }
+
+/// Events of the stream as texts: the name of each, what its data names, and its state. Empty for a
+/// comment.
+pub(super) fn shown_events(frames: &[u8]) -> Vec<String> {
+    let text = std::str::from_utf8(frames).expect("it is text");
+    let event = |event: &str| {
+        let mut lines = event.lines();
+        let kind = lines.next().unwrap_or_default().trim_start_matches("event: ").to_owned();
+        let data = lines.nth(1).unwrap_or_default().trim_start_matches("data: ");
+        let data: serde_json::Value = serde_json::from_str(data).expect("it is JSON");
+        let of = ["id", "queue", "worker", "type", "changes", "resumed"];
+        let of = of.map(|name| &data[name]);
+        let of = of.into_iter().find(|value| !value.is_null()).cloned().unwrap_or_default();
+        let state = data["state"].as_str().or(data["change"].as_str()).unwrap_or_default();
+        format!("{kind} {of} {state}").replace('"', "").trim_end().to_owned()
+    };
+    text.split_terminator("\n\n").filter(|event| !event.starts_with(':')).map(event).collect()
+}
+
+/// The id of the last event in `frames`.
+pub(super) fn last_event_id(frames: &[u8]) -> String {
+    let text = std::str::from_utf8(frames).expect("it is text");
+    text.lines().rev().find_map(|line| line.strip_prefix("id: ")).expect("it has one").to_owned()
+}

@@ -171,7 +171,7 @@ impl DepthGauges {
         }
     }
 
-    /// Records the weight that runs in each queue without a ledger.
+    /// Records the weight that runs in each of these queues, and 0 for those of the call before.
     pub(crate) fn weights(&mut self, weights: &BTreeMap<QueueName, u64>) {
         let gone: Vec<_> =
             self.weights.iter().filter(|queue| !weights.contains_key(*queue)).collect();

@@ -8,6 +8,7 @@ use std::{
     sync::Arc,
 };
 
+use base64::Engine as _;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -54,6 +55,13 @@ impl Setup {
     /// `tidegate dev` on a temporary directory and a free port.
     pub fn dev() -> Self {
         Self { is_dev: true, ..Self::new() }
+    }
+
+    /// On a free port, with its data in a schema of the database at `address`.
+    pub fn on_postgres(address: &str, schema: &str) -> Self {
+        let store = format!("{address}&schema={schema}");
+        let key = base64::engine::general_purpose::STANDARD.encode([7; 32]);
+        Self::new().env("TIDEGATE_STORE", store).env("TIDEGATE_ENCRYPTION_KEY", key)
     }
 
     /// With a flag and its value.

@@ -1,6 +1,7 @@
 //! The stream of changes over HTTP, and the history of queues.
 
 use serde_json::{Value, json};
+use tidegate_backends::postgres::test_server;
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -90,6 +91,36 @@ async fn a_client_follows_the_jobs_of_a_queue() {
     assert_eq!(strange.next().await.0, "skipped");
     tide.get("/v1/stream?id=a%20b").await.blames(400, "invalid_field", "id");
     tide.get("/v1/stream?since=1").await.blames(400, "unknown_parameter", "since");
+}
+
+#[tokio::test]
+async fn servers_on_one_database_send_the_changes_of_all() {
+    let (address, schema) = (test_server::address("postgres"), test_server::new_name());
+    let one = Setup::on_postgres(&address, &schema).start().await;
+    let two = Setup::on_postgres(&address, &schema).start().await;
+    one.job_type("t", json!({})).await;
+    assert_eq!(two.get("/v1/session").await.is(200)["server"]["stream"], true);
+    let mut events = Events::open(&two, "?type=t", None).await;
+    assert_eq!(events.next().await.0, "ready");
+    for tide in [&one, &two, &one] {
+        let id = tide.enqueue_a("t").await;
+        loop {
+            let (name, _, data) = events.next().await;
+            if name == "job" {
+                assert_eq!((&data["id"], &data["state"]), (&json!(id), &json!("scheduled")));
+                break;
+            }
+            // A server that is slow to begin.
+            assert_eq!(name, "skipped");
+        }
+    }
+    let mut elsewhere = Events::open(&one, "?type=t", None).await;
+    assert_eq!(elsewhere.next().await.0, "ready");
+    let lease = two.lease_one("t").await;
+    for events in [&mut events, &mut elsewhere] {
+        while events.next().await.2["state"] != "running" {}
+    }
+    two.report(&lease, "succeeded").await.is(200);
 }
 
 #[tokio::test]

@@ -3,11 +3,14 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use futures_util::{StreamExt as _, TryStreamExt as _, poll, stream};
 use object_store::{Error, ObjectStore, ObjectStoreExt as _, path::Path};
 
 use super::server::{RUNTIME, open, settings, store};
-use tidegate_core::port::{HealthCheck as _, Notice, Notices as _, health_check::CheckLevel};
+use tidegate_core::port::{
+    ChangeBatch, HealthCheck as _, Notice, Notices as _, health_check::CheckLevel,
+    notices::MAX_NOTICE_BYTES,
+};
 
 async fn names(objects: &impl ObjectStore, prefix: &str, after: Option<&str>) -> Vec<String> {
     let prefix = Path::from(prefix);
@@ -81,6 +84,36 @@ fn notices_reach_the_servers_of_a_store_and_no_others() {
         assert!(other.await.unwrap().is_subset(&sent));
         assert!(!foreign.is_finished());
         foreign.abort();
+    });
+}
+
+#[test]
+fn the_largest_batches_of_changes_arrive_whole() {
+    let settings = settings();
+    let (one, other) = (open(&settings), open(&settings));
+    let (one, other) = (one.notices(), other.notices());
+    RUNTIME.block_on(async {
+        // It may not listen yet.
+        let mut first = other.receive();
+        while poll!(&mut first).is_pending() {
+            one.send(&[Notice::Tokens].into()).await.unwrap();
+        }
+        drop(first);
+        let batch = |first| {
+            let (server, json) = ("f".repeat(32), String::new());
+            let mut batch = ChangeBatch { server, run: 1, first, count: 1, json };
+            let room = MAX_NOTICE_BYTES - Notice::Changes(batch.clone()).to_string().len();
+            batch.json = "\u{fc}".repeat(room / 2) + &"x".repeat(room % 2);
+            Notice::Changes(batch)
+        };
+        let sent: BTreeSet<Notice> = (5..100).map(batch).collect();
+        one.send(&sent).await.unwrap();
+        let mut received = BTreeSet::new();
+        while received.len() < sent.len() {
+            let more = other.receive().await.unwrap();
+            received.extend(more.into_iter().filter(|notice| *notice != Notice::Tokens));
+        }
+        assert_eq!(received, sent);
     });
 }
 

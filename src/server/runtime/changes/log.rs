@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tidegate_api::{
     JobChange, JobTypeChange, QueueChange, RemovedJob, SkippedChanges, WorkerChange,
 };
@@ -17,8 +17,9 @@ use crate::auth::Bounds;
 /// Most changes that are kept: about 1 MB.
 pub(super) const MAX_CHANGES: usize = 4096;
 
-/// A change.
-#[derive(Clone, Debug, PartialEq)]
+/// A change. Servers send it to each other as JSON.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Change {
     Job(Box<JobChange<'static>>),
     Removed(RemovedJob),
@@ -105,11 +106,13 @@ pub(super) struct Log {
     next: u64,
     /// Kept changes before this number were dropped, because others came.
     dropped: u64,
+    /// Changes of other servers are missing before this number, an unknown number of any jobs.
+    lost: u64,
 }
 
 impl Log {
     pub fn new(run: u64) -> Self {
-        Self { run, changes: VecDeque::new(), next: 1, dropped: 0 }
+        Self { run, changes: VecDeque::new(), next: 1, dropped: 0, lost: 0 }
     }
 
     /// The number of the next change.
@@ -133,10 +136,16 @@ impl Log {
         self.next += skipped;
     }
 
+    /// Adds a gap that concerns every reader, with an unknown number of changes. It counts as one.
+    pub fn lose(&mut self) {
+        self.next += 1;
+        self.lost = self.next;
+    }
+
     /// The events of at most `most` changes that `filter` matches, from number `from` on, and where
-    /// the reader continues. If changes before that are not kept, the first event says how many; with
-    /// `ignores_gaps`, only if the log no longer has what was kept. Then the reader continues at the
-    /// end.
+    /// the reader continues. If changes before that are not kept, the first event says how many, if
+    /// that is known. With `ignores_gaps` it comes only if changes of other servers are missing, or the
+    /// log no longer has what was kept. In the latter case the reader continues at the end.
     pub fn read(
         &self,
         from: u64,
@@ -166,8 +175,9 @@ impl Log {
             skipped += self.next - at;
             at = self.next;
         }
-        if skipped > 0 && (is_behind || !ignores_gaps) {
-            let value = SkippedChanges { changes: Some(skipped) };
+        let has_lost = self.lost > from;
+        if skipped > 0 && (is_behind || has_lost || !ignores_gaps) {
+            let value = SkippedChanges { changes: (!has_lost).then_some(skipped) };
             // A reader that resumes at it gets the events after it again.
             frames.insert(0, frame("skipped", &id(self.run, from - 1), &value));
         }
@@ -260,6 +270,36 @@ mod tests {
         assert_eq!(read(&log, 8, &all, 9), (vec!["skipped 7".into()], end), "a slow reader");
         assert_eq!(log.read(8, &all, 9, true).0.len(), 1, "the log has moved on");
         assert_eq!(read(&log, end - 2, &all, 9).0.len(), 2);
+    }
+
+    #[test]
+    fn a_gap_of_another_server_concerns_every_reader() {
+        let mut log = Log::new(1);
+        log.push(0, job("j", "a"));
+        log.lose();
+        log.push(0, job("k", "a"));
+        let one = ChangeFilter { ids: ["k".parse().unwrap()].into(), ..ChangeFilter::default() };
+        for filter in [ChangeFilter::default(), one] {
+            let (frames, next) = log.read(1, &filter, 9, true);
+            let text = String::from_utf8(frames.concat()).unwrap();
+            assert!(text.starts_with("event: skipped\nid: 0000000000000001-0\n"), "{text}");
+            assert!(text.contains(r#"data: {"changes":null}"#), "{text}");
+            assert!(text.contains(r#""id":"k""#) && next == 4, "{text}");
+            assert_eq!(log.read(3, &filter, 9, true).0.len(), 1, "the gap is before it");
+        }
+    }
+
+    #[test]
+    fn a_change_is_read_from_its_json() {
+        let all = [
+            job("j", "a"),
+            Change::Removed(RemovedJob { id: "j".parse().unwrap() }),
+            Change::Queue(QueueChange { queue: "q".into(), version: Some(1) }),
+            Change::JobType(JobTypeChange { r#type: "t".into(), version: None }),
+            Change::Worker(WorkerChange { worker: "w".into(), change: "registered".into() }),
+        ];
+        let json = serde_json::to_string(&all).unwrap();
+        assert_eq!(serde_json::from_str::<Vec<Change>>(&json).unwrap(), all);
     }
 
     #[test]

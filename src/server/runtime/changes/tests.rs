@@ -5,13 +5,22 @@ use std::{sync::Arc, time::Duration};
 use futures_util::poll;
 use object_store::memory::InMemory;
 
-use super::*;
-use crate::runtime::testing::{builder_on, in_time};
+use super::{
+    reader::{MAX_EVENTS, MAX_READERS, MAX_STREAM},
+    *,
+};
+use crate::runtime::{
+    Server,
+    testing::{builder_on, in_time, last_event_id, shown_events},
+};
 use tidegate_core::{
+    error_code::ErrorCode,
     job::{Payload, type_config::TypeConfig},
+    port::{Clock as _, Committed, Write, job_store::ItemKind},
     time::Seconds,
 };
 use tidegate_engine::{
+    Error,
     memory::{FakeClock, MemoryStore},
     request::{NewJob, Registration},
     testkit::{
@@ -34,33 +43,15 @@ fn job(id: &str) -> NewJob {
     NewJob { id: Some(name(id)), ..NewJob::new(name("work"), Payload::null()) }
 }
 
-/// The next events: the name of each, and what its data names.
+/// The next events.
 async fn next(clock: &FakeClock, reader: &mut ChangeReader) -> Vec<String> {
     loop {
         let frames = in_time(clock, reader.next()).await.expect("the stream goes on");
-        let text = String::from_utf8(frames.to_vec()).unwrap();
-        if text.starts_with(':') {
-            continue;
+        let events = shown_events(&frames);
+        if !events.is_empty() {
+            return events;
         }
-        let event = |event: &str| {
-            let mut lines = event.lines();
-            let kind = lines.next().unwrap().trim_start_matches("event: ").to_owned();
-            let data = lines.nth(1).unwrap().trim_start_matches("data: ");
-            let data: serde_json::Value = serde_json::from_str(data).unwrap();
-            let of = ["id", "queue", "worker", "type", "changes", "resumed"];
-            let of = of.map(|name| &data[name]);
-            let of = of.into_iter().find(|value| !value.is_null()).cloned().unwrap_or_default();
-            let state = data["state"].as_str().or(data["change"].as_str()).unwrap_or_default();
-            format!("{kind} {of} {state}").replace('"', "").trim_end().to_owned()
-        };
-        return text.split_terminator("\n\n").map(event).collect();
     }
-}
-
-/// The id of the last event in `frames`.
-fn last_id(frames: &Bytes) -> String {
-    let text = String::from_utf8(frames.to_vec()).unwrap();
-    text.lines().rev().find_map(|line| line.strip_prefix("id: ")).unwrap().to_owned()
 }
 
 #[tokio::test]
@@ -121,7 +112,7 @@ async fn a_reader_resumes_after_an_event() {
     assert_eq!(next(&clock, &mut first).await, ["job a scheduled"]);
     drop(first);
     server.enqueue(job("b")).await.unwrap();
-    let id = last_id(&ready);
+    let id = last_event_id(&ready);
     let mut second = server.changes(ChangeFilter::default(), Some(&id)).unwrap();
     assert_eq!(next(&clock, &mut second).await, ["ready true"]);
     let mut seen = Vec::new();
@@ -139,7 +130,7 @@ async fn a_reader_resumes_after_an_event() {
     let mut third = server.changes(ChangeFilter::default(), Some(&id)).unwrap();
     assert_eq!(next(&clock, &mut third).await, ["ready false", "skipped null"]);
     let mut fresh = server.changes(ChangeFilter::default(), None).unwrap();
-    let future = format!("{}9", last_id(&fresh.next().await.unwrap()));
+    let future = format!("{}9", last_event_id(&fresh.next().await.unwrap()));
     for strange in ["", "x", "1-2", &id, &future] {
         let mut reader = server.changes(ChangeFilter::default(), Some(strange)).unwrap();
         assert_eq!(next(&clock, &mut reader).await, ["ready false", "skipped null"], "{strange}");

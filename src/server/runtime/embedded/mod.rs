@@ -53,8 +53,8 @@ impl Server {
             inner.load_trigger_statuses().await;
             inner.engine.load_running().await?;
             restart::CutPushes::find(self).await?.resume(self).await?;
-            changes::spawn(inner);
         }
+        changes::spawn(inner);
         sweeper::spawn(inner);
         schedules::spawn(inner);
         shadow::spawn(inner, shadow_calls);

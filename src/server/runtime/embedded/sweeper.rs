@@ -144,9 +144,8 @@ impl Sweeper {
             return;
         }
         self.step_at = now + PASS_INTERVAL;
-        let queues = inner.engine.catalog().await.map_or(0, |catalog| catalog.queues.len());
         let server = Server { inner: Arc::clone(inner) };
-        if let Err(error) = server.record_swept_step(queues).await {
+        if let Err(error) = server.record_swept_step(true).await {
             tracing::warn!(%error, "a step of the history was not stored");
         }
     }
@@ -166,7 +165,12 @@ impl Sweeper {
     async fn measure_depths(&mut self, inner: &Arc<Inner>) -> Result<(), Error> {
         let measured = inner.measure().await?;
         self.gauges.jobs(&measured.counts);
-        self.gauges.weights(&measured.weights_without_ledger);
+        // Of a queue with a ledger, the ticks record it: on a shared store, those of any server.
+        self.gauges.weights(if inner.shares_store() {
+            &measured.weights
+        } else {
+            &measured.weights_without_ledger
+        });
         self.gauges.oldest_due(&measured.oldest_due, inner.engine.now());
         inner.measured(&*inner.engine.catalog().await?, &measured);
         inner.measurement.set(measured);

@@ -133,8 +133,8 @@ impl Inner {
     /// Counts a job that ended.
     pub(super) fn count_finished(&self, job: &Job) {
         metrics::job_finished(job);
+        self.changes.add_removed_end(job, self.engine.now());
         if !self.shares_store() {
-            self.changes.add_removed_end(job, self.engine.now());
             self.history.recorder.lock().finished(job);
         }
     }

@@ -1,4 +1,5 @@
 //! The history of processes that share a store: the counts of each sweep, a minute after the other.
+//! A server has counted the jobs by phase; functions take what the store has counted.
 //!
 //! What ended follows from two sweeps: the counts of ended jobs only rise, but for those that
 //! expired, which count as nothing.
@@ -64,14 +65,14 @@ impl State {
 }
 
 impl Server {
-    /// Stores the counts of the sweep that has just ended, as a step, if `queues` had jobs now or a
-    /// few minutes ago, and the step of the day that has just ended.
+    /// Stores the counts of the sweep that has just ended, as a step, if queues had jobs now
+    /// (`has_jobs`) or a few minutes ago, and the step of the day that has just ended.
     ///
     /// # Errors
     ///
     /// The store's.
-    pub(in crate::runtime) async fn record_swept_step(&self, queues: usize) -> Result<(), Error> {
-        if queues > 0 {
+    pub(in crate::runtime) async fn record_swept_step(&self, has_jobs: bool) -> Result<(), Error> {
+        if has_jobs {
             self.inner.history.state.lock().live_at = Some(self.now());
         }
         self.record_swept_hour_step().await?;
@@ -123,7 +124,11 @@ impl Server {
         }
         let weights = counted.kept.iter().flatten();
         let weights = weights.map(|(queue, kept)| (queue.clone(), kept.running_weight)).collect();
-        let depths = depths(&catalog, &counts, &weights);
+        let measured = self.inner.measurement.get(now).filter(|_| !self.inner.is_serverless());
+        let depths = match measured {
+            Some(measured) => depths(&catalog, &measured.counts, &measured.weights),
+            None => depths(&catalog, &counts, &weights),
+        };
         let point = |(series, swept): (Series, Swept)| {
             let depth = depths.get(&series).copied().unwrap_or_default();
             let point = Point { depth, ..Point::default() };

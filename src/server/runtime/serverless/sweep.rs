@@ -98,7 +98,7 @@ impl Server {
         if self.flush().await.is_err() {
             report.failed += 1;
         }
-        if let Err(error) = self.record_swept_step(report.queues).await {
+        if let Err(error) = self.record_swept_step(report.queues > 0).await {
             tracing::warn!(%error, "a step of the history was not stored");
         }
         if let Some(lookahead) = lookahead

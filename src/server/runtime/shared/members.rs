@@ -10,6 +10,7 @@ use std::{collections::BTreeMap, time::Duration};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use crate::runtime::changes::Forwarded;
 use tidegate_core::time::Timestamp;
 
 /// How long a record may stay unchanged before its server counts as gone.
@@ -27,6 +28,12 @@ pub(super) struct Beat {
     /// Where the other servers reach it, if they may forward requests to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) peer_url: Option<String>,
+    /// Whether it has readers of the stream, to whom the others forward their changes.
+    #[serde(default)]
+    pub(super) has_readers: bool,
+    /// How far it has forwarded its changes.
+    #[serde(default)]
+    pub(super) changes: Forwarded,
 }
 
 /// Another server that takes forwarded requests.
@@ -80,6 +87,11 @@ impl Members {
     /// The name of this server.
     pub(super) fn own(&self) -> &str {
         &self.own
+    }
+
+    /// Whether the server `name` is another one that counts.
+    pub(super) fn is_other(&self, name: &str) -> bool {
+        name != self.own && self.alive.iter().any(|alive| alive == name)
     }
 
     /// How many servers there are.
@@ -297,5 +309,14 @@ mod tests {
         assert!(is_paused(&members, 10), "it lives, and may not be reached");
         assert!(is_paused(&members, 13));
         assert!(!is_paused(&members, 14));
+    }
+
+    #[test]
+    fn only_servers_that_are_alive_are_others() {
+        let mut members = Members::new("b".to_owned());
+        members.observe(records(&[("c", 1), ("a", 1), ("b", 1)]), at(0));
+        members.observe(records(&[("c", 1), ("a", 2), ("b", 2)]), at(10));
+        let others = ["a", "b", "c"].map(|name| members.is_other(name));
+        assert_eq!(others, [true, false, false]);
     }
 }

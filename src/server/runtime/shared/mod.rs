@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   commit ─▶ notices ──at most each 10 ms──▶ the other servers ─▶ their queue tasks, sweeps, tokens
+//!   changes ─▶ batches, while another server has readers of the stream ─▶ the log of its stream
 //!   every 2 s: renew the own record, read all records ─▶ who owns a queue, the sweep, the schedules
 //! ```
 //!
@@ -13,6 +14,7 @@
 //! condition of each write would decide.
 
 pub(super) mod forward;
+mod forwarders;
 mod inbox;
 mod members;
 mod store;
@@ -25,15 +27,19 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 pub(super) use self::forward::Peers;
-use self::members::{Beat, Members};
 pub(super) use self::store::{NoticingStore, Outgoing};
+use self::{
+    forwarders::Forwarders,
+    members::{Beat, Members},
+};
 use super::{Builder, Inner, Server, StopPhase, WeakServer, embedded::operations};
 use tidegate_core::{
     job::QueueName,
     port::{
-        Inbox, Notice, Notices, Write,
+        ChangeBatch, Inbox, Notice, Notices, Write,
         job_store::{Record, RecordKind, RecordQuery},
     },
+    time::Timestamp,
 };
 use tidegate_engine::Error;
 
@@ -45,6 +51,8 @@ const LEARN_INTERVAL: Duration = Duration::from_secs(2);
 const QUEUE_INTERVAL: Duration = Duration::from_secs(5);
 /// The least time between two reads of the running jobs, and the longest while workers have a capacity.
 const RELOAD_INTERVAL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+/// How old the running jobs may be that the list of workers shows.
+const MAX_RUNNING_AGE: Duration = Duration::from_secs(2);
 /// How long the record of a server that is gone stays in the store: longer than clocks differ.
 const RECORD_RETENTION: Duration = Duration::from_hours(24);
 /// The least time between two sends of notices.
@@ -73,7 +81,9 @@ pub(super) struct Shared {
     members: Mutex<Members>,
     /// How the servers reach each other; none if this one neither forwards nor is forwarded to.
     peers: Option<Peers>,
-    /// Notified when a server came or went.
+    /// The servers that forward their changes.
+    forwarders: Mutex<Forwarders>,
+    /// Notified when a server came or went, or its first reader of the stream did.
     beat: Notify,
     /// Notified after `members` has changed.
     members_changed: Notify,
@@ -83,6 +93,8 @@ pub(super) struct Shared {
     queues: Notify,
     /// Notified when a worker seems to run as many jobs as it can.
     full_workers: Notify,
+    /// When the running jobs were read for a list of workers.
+    running_read_at: tokio::sync::Mutex<Option<Timestamp>>,
 }
 
 impl Builder {
@@ -118,11 +130,13 @@ impl Shared {
             outgoing,
             members: Mutex::new(Members::new(name)),
             peers,
+            forwarders: Mutex::default(),
             beat: Notify::new(),
             members_changed: Notify::new(),
             operations: Notify::new(),
             queues: Notify::new(),
             full_workers: Notify::new(),
+            running_read_at: tokio::sync::Mutex::default(),
         }
     }
 }
@@ -145,8 +159,15 @@ impl Inner {
         self.is_serverless() || self.shared.is_some()
     }
 
+    /// Has the other servers forward their changes, for the first reader of the stream.
+    pub(super) fn on_first_reader(&self) {
+        if let Some(shared) = &self.shared {
+            shared.beat.notify_one();
+        }
+    }
+
     /// Renews this server's record and reads those of all. Returns whether a server came or went.
-    async fn beat(&self, shared: &Shared, beat: u64) -> Result<bool, Error> {
+    async fn beat(&self, shared: &Shared, beat: u64, has_readers: bool) -> Result<bool, Error> {
         let name = shared.members.lock().own().to_owned();
         let store = &self.engine.ports().store;
         let (kind, until) = (RecordKind::Server, self.engine.now() + RECORD_RETENTION);
@@ -154,6 +175,8 @@ impl Inner {
             beat,
             release: env!("CARGO_PKG_VERSION").to_owned(),
             peer_url: shared.peers.as_ref().map(|peers| peers.url.clone()),
+            has_readers,
+            changes: self.changes.forwarded(),
         };
         let bytes =
             serde_json::to_vec(&of_this).map_err(|error| Error::Internal(error.to_string()))?;
@@ -162,15 +185,45 @@ impl Inner {
         let query = RecordQuery { kind, prefix: String::new(), after: None, limit: MAX_SERVERS };
         let records = store.records(&[query]).await?.pop().unwrap_or_default();
         let beats = records.into_iter().filter_map(|record| {
-            let of_other: Beat = serde_json::from_slice(&record.bytes).ok()?;
-            Some((record.name, of_other))
+            let of_one: Beat = serde_json::from_slice(&record.bytes).ok()?;
+            Some((record.name, of_one))
         });
+        Ok(self.on_beats(shared, &beats.collect::<Vec<_>>()))
+    }
+
+    /// Learns what the records of all servers say. Returns whether a server came or went.
+    fn on_beats(&self, shared: &Shared, beats: &[(String, Beat)]) -> bool {
         let now = self.engine.ports().clock.machine_now();
-        let changed = shared.members.lock().observe(beats, now);
-        if changed {
+        let (has_changed, others) = {
+            let mut members = shared.members.lock();
+            let has_changed = members.observe(beats.iter().cloned(), now);
+            let others = beats.iter().filter(|(name, _)| members.is_other(name));
+            (has_changed, others.collect::<Vec<_>>())
+        };
+        if has_changed {
             shared.members_changed.notify_waiters();
         }
-        Ok(changed)
+        self.changes.set_forwards(others.iter().any(|(_, of_one)| of_one.has_readers));
+        let records = others.iter().map(|(name, of_one)| (name.as_str(), of_one.changes));
+        // Held until readers know, so that a batch that comes meanwhile is later for them, too.
+        let mut forwarders = shared.forwarders.lock();
+        if forwarders.observe(records, now) {
+            self.changes.lose();
+        }
+        self.changes.set_complete(forwarders.is_complete());
+        has_changed
+    }
+
+    /// Adds the changes that another server forwards.
+    fn on_changes(&self, shared: &Shared, batch: &ChangeBatch) {
+        if batch.server == shared.members.lock().own() {
+            return;
+        }
+        let mut forwarders = shared.forwarders.lock();
+        let is_missing = forwarders.take(batch);
+        // In this order, a reader that waits for all servers does not see what was before.
+        self.changes.add_forwarded(batch, is_missing);
+        self.changes.set_complete(forwarders.is_complete());
     }
 
     /// Removes this server's record, so that others take over at once.
@@ -207,6 +260,7 @@ impl Inner {
             Notice::Schedules => self.rescheduled.notify_one(),
             Notice::Retries => self.pending.notify_one(),
             Notice::Servers => shared.beat.notify_one(),
+            Notice::Changes(batch) => self.on_changes(shared, &batch),
             Notice::Tokens => {
                 let server = Server { inner: Arc::clone(self) };
                 if let Err(error) = server.publish_tokens().await {
@@ -225,11 +279,28 @@ impl Server {
     /// The store's.
     pub(super) async fn join(&self) -> Result<(), Error> {
         let Some(shared) = &self.inner.shared else { return Ok(()) };
-        self.inner.beat(shared, 0).await?;
+        self.inner.beat(shared, 0, false).await?;
         if let Some(inbox) = &shared.inbox {
             inbox::set_rules(&self.inner, &**inbox).await?;
         }
         shared.outgoing.add(Notice::Servers);
+        Ok(())
+    }
+
+    /// Reads the running jobs again, unless that was done just now: other servers start and end some.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub(super) async fn refresh_running(&self) -> Result<(), Error> {
+        let Some(shared) = &self.inner.shared else { return Ok(()) };
+        // One read serves all who wait for it.
+        let mut read_at = shared.running_read_at.lock().await;
+        let clock = &self.inner.engine.ports().clock;
+        if read_at.is_none_or(|at| clock.machine_now().since(at) >= MAX_RUNNING_AGE) {
+            self.inner.engine.reload_running().await?;
+            *read_at = Some(clock.machine_now());
+        }
         Ok(())
     }
 
@@ -275,13 +346,19 @@ fn upgrade(server: &WeakServer) -> Option<(Arc<Inner>, Arc<Shared>)> {
 async fn keep_beating(server: WeakServer, mut stopping: watch::Receiver<StopPhase>) {
     // A stop waits until others take over.
     let _busy = server.upgrade().and_then(|inner| inner.busy());
-    let mut number = 0;
+    let (mut number, mut had_readers) = (0, false);
     while let Some((inner, shared)) = upgrade(&server) {
         if *stopping.borrow() != StopPhase::Serving {
             return inner.leave(&shared).await;
         }
         number += 1;
-        match inner.beat(&shared, number).await {
+        let has_readers = inner.changes.has_readers();
+        let renewed = inner.beat(&shared, number, has_readers).await;
+        if renewed.is_ok() && had_readers != has_readers {
+            had_readers = has_readers;
+            shared.outgoing.add(Notice::Servers);
+        }
+        match renewed {
             // What this server owns now may have waited.
             Ok(true) => {
                 inner.wake_known();
@@ -309,10 +386,20 @@ async fn send(server: WeakServer) -> Option<()> {
     loop {
         let (inner, shared) = upgrade(&server)?;
         let clock = Arc::clone(&inner.engine.ports().clock);
+        let changes = Arc::clone(&inner.changes);
+        let own = shared.members.lock().own().to_owned();
         drop(inner);
-        let notices = shared.outgoing.take().await;
+        let notices: BTreeSet<Notice> = tokio::select! {
+            notices = shared.outgoing.take() => notices,
+            batches = changes.take_batches(&own) => {
+                batches.into_iter().map(Notice::Changes).collect()
+            }
+        };
         let is_alone = shared.members.lock().count() == 1 && !notices.contains(&Notice::Servers);
-        if !is_alone && let Err(error) = shared.notices.send(&notices).await {
+        if !is_alone
+            && !notices.is_empty()
+            && let Err(error) = shared.notices.send(&notices).await
+        {
             tracing::warn!(error = %error.chain(), "others learn of changes by polling only");
             clock.sleep_until(clock.now() + ERROR_BACKOFF).await;
         }

@@ -5,6 +5,8 @@ mod forward;
 #[cfg(feature = "embedded")]
 mod forward_http;
 mod inbox;
+mod stream;
+mod views;
 
 use std::{
     pin::pin,
@@ -137,6 +139,17 @@ impl Deployment {
     /// How often all servers have pushed.
     fn pushed(&self) -> usize {
         self.pushes.lock().iter().map(|pushes| pushes.0.lock().len()).sum()
+    }
+
+    /// Lets time pass.
+    async fn pass(&self, span: Duration) {
+        let (step, until) = (Duration::from_millis(100), self.clock.now() + span);
+        while self.clock.now() < until {
+            self.clock.advance(step);
+            for _ in 0..200 {
+                tokio::task::yield_now().await;
+            }
+        }
     }
 
     /// The result of `work`, which takes less than `limit`.

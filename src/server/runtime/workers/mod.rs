@@ -93,14 +93,17 @@ impl Server {
             return Err(outside(&format!("type {name}")));
         }
         let (now, workers) = (self.now(), &self.inner.workers);
+        let is_known = workers.is_stored(name, *capacity, now);
         if self.inner.is_serverless() {
             self.keep_registration(name, &registration).await?;
-        } else if !self.inner.shares_store() && workers.is_stored(name, *capacity, now) {
+        } else if !self.inner.shares_store() && is_known {
             workers.register(name, &registration, None, now);
         } else {
             self.keep_registration(name, &registration).await?;
             workers.register(name, &registration, Some(now), now);
-            self.worker_changed(name, "registered");
+            if !is_known {
+                self.worker_changed(name, "registered");
+            }
             self.inner.wake_known();
         }
         let running = self.inner.engine.running_by_worker(&[]);
@@ -123,6 +126,7 @@ impl Server {
     ///
     /// The store's.
     pub async fn workers(&self) -> Result<Vec<Worker>, Error> {
+        self.refresh_running().await?;
         let catalog = self.inner.engine.catalog().await?;
         let running = self.inner.engine.running_by_worker(&[]);
         Ok(self.shared_workers().await?.list(&running, &catalog.drains, self.now()))
@@ -136,6 +140,7 @@ impl Server {
     pub(super) async fn worker(&self, name: &str) -> Result<Worker, Error> {
         let missing =
             || Error::NotFound { code: ErrorCode::WorkerNotFound, what: format!("worker {name}") };
+        self.refresh_running().await?;
         let catalog = self.inner.engine.catalog().await?;
         let running = self.inner.engine.running_by_worker(&[]);
         let stored;
@@ -237,7 +242,8 @@ impl Server {
             self.change_drain(name, DrainChange::Leave { keep_drain }).await?;
         }
         self.remove_registration(name).await?;
-        if self.inner.workers.remove(name) {
+        // On a shared store it may have called other servers only.
+        if self.inner.workers.remove(name) || self.inner.shares_store() {
             self.worker_changed(name, "removed");
             self.inner.wake_known();
         }

@@ -18,7 +18,6 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use base64::Engine as _;
 use futures_util::future::join_all;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use reqwest::Method;
@@ -347,12 +346,7 @@ async fn a_server_killed_sixty_times_loses_nothing_and_keeps_limits() {
 /// Servers on one database in Postgres, which they reach at `addresses`, and tests at the first of them.
 fn shared(addresses: &[String]) -> Servers {
     let schema = test_server::new_name();
-    let key = base64::engine::general_purpose::STANDARD.encode([7; 32]);
-    let setup = |address: &String| {
-        let store = format!("{address}&schema={schema}");
-        Setup::new().env("TIDEGATE_STORE", store).env("TIDEGATE_ENCRYPTION_KEY", &key)
-    };
-    let setups = addresses.iter().map(setup).collect();
+    let setups = addresses.iter().map(|address| Setup::on_postgres(address, &schema)).collect();
     Servers { setups, store: Store::Tables { address: addresses[0].clone(), schema } }
 }
 
