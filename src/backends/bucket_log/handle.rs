@@ -96,6 +96,8 @@ pub(super) struct Leadership {
     epoch: watch::Sender<Option<Epoch>>,
     /// Whether the node is to end its epoch and stop.
     is_released: watch::Sender<bool>,
+    /// Whether records wait for no more requests.
+    is_hurried: watch::Sender<bool>,
     /// Where the leader that the node follows answers requests; none while it leads, and after.
     leader: Mutex<Option<String>>,
 }
@@ -124,6 +126,12 @@ impl Leadership {
     pub(super) async fn released(&self) {
         // The sender is this value, so it is not gone.
         let _ = self.is_released.subscribe().wait_for(|is_released| *is_released).await;
+    }
+
+    /// Ends once records are to wait for no more requests.
+    pub(super) async fn hurried(&self) {
+        // As above.
+        let _ = self.is_hurried.subscribe().wait_for(|is_hurried| *is_hurried).await;
     }
 }
 
@@ -173,9 +181,15 @@ impl<A> Handle<A> {
         self.leadership.leader.lock().clone()
     }
 
+    /// Lets records be written at once from now on, in every profile: the server stops.
+    pub fn hurry(&self) {
+        self.leadership.is_hurried.send_replace(true);
+    }
+
     /// Lets the node stop: a leader executes what it has accepted, and ends its epoch, so that a
     /// standby need not wait. The run of the node returns then.
     pub fn release(&self) {
+        self.hurry();
         self.leadership.is_released.send_replace(true);
     }
 

@@ -36,7 +36,7 @@ const MAX_QUIET_CHECKS: u32 = 10;
 /// A standby announces itself once in this many intervals.
 const ANNOUNCE_INTERVALS: u32 = 4 * BEATS_PER_STANDBY_CHECK;
 /// The part of an interval that a beat may take, and that passes until one that failed is repeated.
-const ATTEMPTS_PER_INTERVAL: u32 = 4;
+pub(super) const ATTEMPTS_PER_INTERVAL: u32 = 5;
 
 /// An object that is overwritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -46,14 +46,6 @@ impl Pace {
             bytes: bytes.unwrap_or(usual_bytes),
         }
     }
-
-    /// The longest that a request waits for others, although no PUT is under way.
-    pub fn longest_wait(self) -> Duration {
-        match self {
-            Self::Latency { .. } => Duration::ZERO,
-            Self::Price { interval, .. } => interval,
-        }
-    }
 }
 
 /// The requests that wait for the next record.

@@ -82,6 +82,8 @@ struct Work<'n, A> {
     is_claimed: bool,
     /// Ends when this leader may hand over; none if it may now.
     handover_timer: Option<BoxFuture<'n, ()>>,
+    /// Ends once records are to wait for no more requests; none when it has.
+    hurry: Option<BoxFuture<'n, ()>>,
     /// Ends once this leader is to end its epoch; none when it has.
     release: Option<BoxFuture<'n, ()>>,
     /// When the epoch began.
@@ -132,6 +134,12 @@ impl<A> Work<'_, A> {
                 && timer.poll_unpin(context).is_ready()
             {
                 self.handover_timer = None;
+            }
+            if let Some(hurry) = &mut self.hurry
+                && hurry.poll_unpin(context).is_ready()
+            {
+                self.hurry = None;
+                return Poll::Ready(Happened::MayStart);
             }
             if let Some(release) = &mut self.release
                 && release.poll_unpin(context).is_ready()
@@ -184,6 +192,7 @@ impl<R: Replica> Node<R> {
             claims: ClaimWatch::default(),
             is_claimed: false,
             handover_timer: Some(self.handover_timer()),
+            hurry: Some(Box::pin(self.leadership.hurried())),
             release: Some(Box::pin(self.leadership.released())),
             since: self.edge.clock.now(),
             bytes: 0,
@@ -343,9 +352,7 @@ impl<R: Replica> Node<R> {
         let Pace::Price { interval, bytes } = self.settings.pace else {
             return work.timer.is_none();
         };
-        // A leader that ends its epoch waits for no more requests.
-        let is_released = work.release.is_none();
-        if work.has_waited || is_released || work.gathered.is_enough(bytes) {
+        if work.has_waited || work.hurry.is_none() || work.gathered.is_enough(bytes) {
             return true;
         }
         if work.timer.is_none() {

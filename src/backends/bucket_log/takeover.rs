@@ -18,18 +18,18 @@ const MIN_LATENESS: Duration = Duration::from_millis(500);
 
 impl NodeSettings {
     /// The same bounds, with beats and waits for a takeover about `takeover` after the last sign of life
-    /// of the leader. With requests of a tenth of a second, a standby leads at most three seconds later.
+    /// of the leader. With requests of 60 ms, a standby leads at most three seconds later.
     #[must_use]
     pub fn with_takeover(self, takeover: Duration) -> Self {
         let beat_interval = takeover * 3 / 5;
         let rest = takeover * 2 / 5;
-        let late = (rest * 5 / 6).max(MIN_LATENESS);
+        let late = (rest * 2 / 3).max(MIN_LATENESS);
         Self {
-            poll_interval: (beat_interval / 2).min(MAX_POLL_INTERVAL),
+            poll_interval: (beat_interval * 2 / 5).min(MAX_POLL_INTERVAL),
             patience: (takeover, takeover * 2),
             beat_interval,
             // Two standbys seldom try at once.
-            beat_patience: (late, late + rest / 8),
+            beat_patience: (late, late + rest / 16),
             ..self
         }
     }
@@ -37,7 +37,7 @@ impl NodeSettings {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::hints::ATTEMPTS_PER_INTERVAL, *};
 
     #[test]
     fn a_beat_that_failed_can_be_repeated_before_a_takeover() {
@@ -46,8 +46,8 @@ mod tests {
             let NodeSettings { beat_interval, beat_patience: (late, latest), .. } =
                 NodeSettings::default().with_takeover(takeover);
             assert_eq!(beat_interval, takeover * 3 / 5);
-            // It may take a quarter of the interval, and is repeated after another one.
-            assert!(late > beat_interval / 2, "{seconds} s");
+            // It fails after an attempt's time, and is repeated after another one.
+            assert!(late > beat_interval / ATTEMPTS_PER_INTERVAL * 2, "{seconds} s");
             assert!(late < latest, "{seconds} s");
         }
     }

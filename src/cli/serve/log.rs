@@ -133,8 +133,9 @@ pub(super) async fn run(
         stopped = &mut stopped => {
             stopped?;
             supervisor::stopping();
-            // The last commits of a stop need the bucket, and each may wait for others.
-            let limit = settings.shutdown_seconds.duration() + STOP_MARGIN + settings.log_wait() * 2;
+            handle.hurry();
+            // The last commits of a stop need the bucket.
+            let limit = settings.shutdown_seconds.duration() + STOP_MARGIN;
             tokio::select! {
                 () = serving.stop() => release(&handle, node).await,
                 ended = &mut node => exit(ended),

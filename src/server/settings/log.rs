@@ -101,6 +101,7 @@ impl Settings {
 
     /// The bounds of a node of the log that answers requests at `address`.
     pub fn log_node(&self, address: String) -> NodeSettings {
+        let takeover = self.takeover_seconds.duration();
         let settings = NodeSettings {
             address,
             pace: self.log_pace(),
@@ -108,7 +109,7 @@ impl Settings {
             handover_interval: takeover * 2,
             ..NodeSettings::default()
         };
-        settings.with_takeover(self.takeover_seconds.duration())
+        settings.with_takeover(takeover)
     }
 
     fn log_pace(&self) -> Pace {
@@ -119,11 +120,6 @@ impl Settings {
                 self.log_record_bytes.map(|bytes| bytes as usize),
             ),
         }
-    }
-
-    /// How long a request that changes something may wait for others before it is written to the log.
-    pub fn log_wait(&self) -> Duration {
-        self.log_pace().longest_wait()
     }
 }
 
@@ -235,14 +231,12 @@ mod tests {
         let mut settings = Settings::default();
         let pace = |settings: &Settings| settings.log_node(String::new()).pace;
         assert_eq!(pace(&settings), Pace::LATENCY);
-        assert_eq!(settings.log_wait(), Duration::ZERO);
         price(&mut settings);
         assert_eq!(pace(&settings), Pace::price(None, None));
         settings.log_interval_seconds = Some(Seconds::new(2));
         settings.log_record_bytes = Some(4096);
         let interval = Duration::from_secs(2);
         assert_eq!(pace(&settings), Pace::Price { interval, bytes: 4096 });
-        assert_eq!(settings.log_wait(), interval);
     }
 
     #[test]

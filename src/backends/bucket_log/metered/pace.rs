@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use parking_lot::Mutex;
 
 use super::{super::simulation::executor::Actor, Run, settings};
-use crate::bucket_log::{NodeSettings, Pace};
+use crate::bucket_log::{Handle, NodeSettings, Pace};
 
 /// The longest time of a request, in milliseconds.
 const REQUEST: i64 = 80;
@@ -76,14 +76,23 @@ fn a_proof_of_leadership_does_not_wait() {
 }
 
 #[test]
-fn a_leader_that_ends_its_epoch_does_not_wait() {
+fn a_leader_that_stops_does_not_wait() {
+    for stop in [Handle::<bool>::hurry, Handle::<bool>::release] {
+        let run = leader(Pace::price(Some(Duration::from_secs(10)), None));
+        let handle = run.handle(0).expect("the node is open");
+        run.executor.after(500, move || stop(&handle));
+        let (answers, _) = answered(&run, &[(0, 1)]);
+        assert!(follows(answers[0], 500), "{answers:?}");
+        run.end();
+    }
+}
+
+#[test]
+fn what_comes_after_the_begin_of_a_stop_does_not_wait() {
     let run = leader(Pace::price(Some(Duration::from_secs(10)), None));
-    let releasing = Arc::clone(&run);
-    run.executor.after(500, move || {
-        releasing.handle(0).expect("the node is open").release();
-    });
-    let (answers, _) = answered(&run, &[(0, 1)]);
-    assert!(follows(answers[0], 500), "{answers:?}");
+    run.handle(0).expect("the node is open").hurry();
+    let (answers, _) = answered(&run, &[(0, 1), (500, 1)]);
+    assert!(follows(answers[0], 0) && follows(answers[1], 500), "{answers:?}");
     run.end();
 }
 

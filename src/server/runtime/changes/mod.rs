@@ -38,12 +38,11 @@ use std::{
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, watch};
 
+pub(crate) use self::log::{Change, ChangeFilter};
+#[cfg(test)]
+pub(super) use self::reader::ChangeReader;
 use self::{forward::Forward, log::Log};
 pub(super) use self::{forward::Forwarded, store::WatchedStore};
-pub(crate) use self::{
-    log::{Change, ChangeFilter},
-    reader::ChangeReader,
-};
 use super::{Inner, StopPhase};
 use tidegate_core::{
     job::{Job, JobId},
