@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bucket_check import Fault, agrees, fields, files, leaders, pages
+from bucket_check import Fault, agrees, container_app, fields, files, leaders, pages
 from bucket_check.faults import FAULTS, OF_SCHEMAS, SOURCES
 from bucket_check.program import Program
 
@@ -35,9 +35,10 @@ def check(root):
     program = Program(PROGRAM, root)
     servers = files.read(root)
     fields.check(root)
+    container_app.check(root)
     agrees.check(servers, program)
     leaders.check(root, servers)
-    pages.check(root, program)
+    pages.check(root, program, servers)
 
 
 def copy(to):

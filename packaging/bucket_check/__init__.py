@@ -2,7 +2,8 @@
 
     program   what the server is: settings, flags, image, health routes
     files     packaging/bucket read into one form, `Server`, whatever the platform
-    fields    the fields that Cloud Run, Container Apps and Fly.io know
+    fields    the fields that Cloud Run and Fly.io know
+    container_app   the fields and values that Container Apps know
     agrees    what every server must agree on with the program
     leaders   what each platform must be told so that one server leads
     pages     the quotations, rights and names in the pages of docs/

@@ -121,6 +121,8 @@ FAULTS = (
         "has no field run.googleapis.com/cpu_throttling",
     ),
     (CONTAINER_APPS, "allowInsecure: false", "insecure: false", "has no field insecure"),
+    (CONTAINER_APPS, "transport: http", "transport: http1", "'http1' and not one of"),
+    (CONTAINER_APPS, "cpu: 0.5", 'cpu: "0.5"', "'0.5' and not float"),
     (FLY, "force_https", "https_only", "has no field https_only"),
     # The pages.
     ("docs/bucket-fargate.md", "MaximumPercent: 100", "MaximumPercent: 200", "this is not in"),
@@ -135,6 +137,7 @@ FAULTS = (
     ("docs/bucket-cloud-run.md", "$URL/\"", "$URL/readyz\"", "a path that ends with z"),
     ("docs/bucket-cloud-run.md", "\ntidegate queues list", "\ntidegate health", "which requests /readyz"),
     ("docs/bucket-cloud-run.md", "no `TIDEGATE_STANDBY`", "no `TIDEGATE_FOLLOW`", "TIDEGATE_FOLLOW is no setting"),
+    ("docs/bucket-fly.md", "fly scale count 2", "fly scale count 3", "lacks `fly scale count 2"),
     ("docs/bucket-fly.md", "tidegate token create --name", "tidegate token create --label", "has no --label"),
     ("docs/bucket-fargate.md", "\ntidegate queues list", "\ntidegate queue list", "no command"),
     ("docs/bucket-container-apps.md", "**Not tried on the platform.**", "", "does not say what was tried"),

@@ -1,16 +1,13 @@
 """The fields that platforms know, where no package has a schema of them.
 
 The lists are those of the platforms' references, as far as such a file may need them: the YAML of a
-Cloud Run service, the YAML of a container app, the configuration of a Fly.io app. The other files have
-real schemas.
+Cloud Run service, the configuration of a Fly.io app. The other files have real schemas.
 """
 
 import tomllib
 
-import yaml
-
 from . import want
-from .files import APP_HOURS, CLOUD_RUN, CONTAINER_APPS, FLY, with_hours
+from .files import CLOUD_RUN, FLY, document
 
 # A value, whatever it is.
 VALUE = None
@@ -59,42 +56,6 @@ CLOUD_RUN_FIELDS = {
         "traffic": [{"revisionName": VALUE, "percent": VALUE, "latestRevision": VALUE, "tag": VALUE}],
     },
 }
-APP_PROBE = {name: fields for name, fields in PROBE.items() if name != "grpc"}
-APP_PROBE |= {"type": VALUE, "successThreshold": VALUE}
-CONTAINER_APPS_FIELDS = {
-    "location": VALUE, "tags": {"*": VALUE},
-    "identity": {"type": VALUE, "userAssignedIdentities": {"*": {}}},
-    "properties": {
-        "environmentId": VALUE, "workloadProfileName": VALUE,
-        "configuration": {
-            "activeRevisionsMode": VALUE, "maxInactiveRevisions": VALUE,
-            "ingress": {
-                "external": VALUE, "targetPort": VALUE, "transport": VALUE, "allowInsecure": VALUE,
-                "traffic": [{"latestRevision": VALUE, "revisionName": VALUE, "weight": VALUE, "label": VALUE}],
-            },
-            "secrets": [{"name": VALUE, "value": VALUE, "keyVaultUrl": VALUE, "identity": VALUE}],
-            "registries": [{"server": VALUE, "username": VALUE, "passwordSecretRef": VALUE, "identity": VALUE}],
-        },
-        "template": {
-            "revisionSuffix": VALUE, "terminationGracePeriodSeconds": VALUE,
-            "containers": [{
-                "name": VALUE, "image": VALUE, "command": [VALUE], "args": [VALUE],
-                "env": [{"name": VALUE, "value": VALUE, "secretRef": VALUE}],
-                "probes": [APP_PROBE],
-                "resources": {"cpu": VALUE, "memory": VALUE},
-                "volumeMounts": [{"volumeName": VALUE, "mountPath": VALUE, "subPath": VALUE}],
-            }],
-            "scale": {
-                "minReplicas": VALUE, "maxReplicas": VALUE, "cooldownPeriod": VALUE, "pollingInterval": VALUE,
-                "rules": [{
-                    "name": VALUE, "http": {"metadata": {"*": VALUE}},
-                    "custom": {"type": VALUE, "metadata": {"*": VALUE}},
-                }],
-            },
-            "volumes": [{"name": VALUE, "storageType": VALUE}],
-        },
-    },
-}
 FLY_FIELDS = {
     "app": VALUE, "primary_region": VALUE, "kill_signal": VALUE, "kill_timeout": VALUE, "swap_size_mb": VALUE,
     "console_command": VALUE,
@@ -130,14 +91,12 @@ def known(value, fields, path):
 
 
 def check(root):
-    """The platforms know each field."""
-    service = yaml.safe_load((root / CLOUD_RUN).read_text())
+    """Cloud Run and Fly.io know each field."""
+    service = document((root / CLOUD_RUN).read_text())
     kind = (service["apiVersion"], service["kind"])
     want(kind == ("serving.knative.dev/v1", "Service"), f"{CLOUD_RUN} is {kind}")
     known(service, CLOUD_RUN_FIELDS, CLOUD_RUN)
     for place in (service, service["spec"]["template"]):
         for name, value in place["metadata"]["annotations"].items():
             want(isinstance(value, str), f"{CLOUD_RUN}: the annotation {name} is a text")
-    known(yaml.safe_load((root / CONTAINER_APPS).read_text()), CONTAINER_APPS_FIELDS, CONTAINER_APPS)
-    known(with_hours(root), CONTAINER_APPS_FIELDS, APP_HOURS)
     known(tomllib.loads((root / FLY).read_text()), FLY_FIELDS, FLY)

@@ -1,5 +1,6 @@
 """The files of packaging/bucket, each read into a `Server`."""
 
+import functools
 import re
 import tomllib
 from dataclasses import dataclass, field
@@ -70,6 +71,19 @@ def short_form(loader, suffix, node):
 Cloudformation.add_multi_constructor("!", short_form)
 
 
+# Checks of planted faults read most files many times.
+@functools.cache
+def documents(text, loader=yaml.SafeLoader):
+    """The documents of a text."""
+    return [document for document in yaml.load_all(text, loader) if document]
+
+
+def document(text, loader=yaml.SafeLoader):
+    """The only document of a text."""
+    (only,) = documents(text, loader)
+    return only
+
+
 def variables(text):
     """The names that envsubst replaces in `text`."""
     return set(re.findall(r"\$\{(\w+)(?::\?)?\}", text))
@@ -113,30 +127,30 @@ def http_path(probe, port):
 
 
 def cloud_run(text):
-    document = yaml.safe_load(text)
-    spec = document["spec"]["template"]["spec"]
+    service = document(text)
+    spec = service["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     (port,) = container["ports"]
     port = port["containerPort"]
     probes = {name: http_path(container[key], port) for name, key in
               (("startup", "startupProbe"), ("live", "livenessProbe"))}
-    count = int(document["metadata"]["annotations"]["run.googleapis.com/manualInstanceCount"])
+    count = int(service["metadata"]["annotations"]["run.googleapis.com/manualInstanceCount"])
     return Server(
         CLOUD_RUN, container["image"], pairs(container["env"]), port, count, CLOUD_RUN_GRACE, probes,
-        tuple(container.get("args", ())), document=document,
+        tuple(container.get("args", ())), document=service,
     )
 
 
 def container_apps(text):
-    document = yaml.safe_load(text)
-    template = document["properties"]["template"]
+    app = document(text)
+    template = app["properties"]["template"]
     (container,) = template["containers"]
-    port = document["properties"]["configuration"]["ingress"]["targetPort"]
+    port = app["properties"]["configuration"]["ingress"]["targetPort"]
     names = {"Startup": "startup", "Readiness": "ready", "Liveness": "live"}
     probes = {names[probe["type"]]: http_path(probe, port) for probe in container["probes"]}
     return Server(
         CONTAINER_APPS, container["image"], pairs(container["env"]), port, template["scale"]["maxReplicas"],
-        template["terminationGracePeriodSeconds"], probes, tuple(container.get("args", ())), document=document,
+        template["terminationGracePeriodSeconds"], probes, tuple(container.get("args", ())), document=app,
     )
 
 
@@ -144,26 +158,26 @@ def with_hours(root):
     """The container app whose `scale` is replaced, as its page does."""
     app, found, _ = (root / CONTAINER_APPS).read_text().partition("\n    scale:\n")
     want(found, f"{CONTAINER_APPS} has no scale in its template")
-    return yaml.safe_load(f"{app}\n{(root / APP_HOURS).read_text()}")
+    return document(f"{app}\n{(root / APP_HOURS).read_text()}")
 
 
 def fly(text):
-    document = tomllib.loads(text)
-    service = document["http_service"]
+    app = tomllib.loads(text)
+    service = app["http_service"]
     (check,) = service["checks"]
     # The secrets are set by commands: the page has them.
     secrets = {name: Secret("fly secrets set") for name in ("TIDEGATE_ENCRYPTION_KEY", "TIDEGATE_ADMIN_TOKEN")}
-    clash = secrets.keys() & document["env"].keys()
+    clash = secrets.keys() & app["env"].keys()
     want(not clash, f"{clash} must be secrets")
     return Server(
-        FLY, document["build"]["image"], document["env"] | secrets, service["internal_port"], 2,
-        document["kill_timeout"], {"ready": check["path"]}, document=document,
+        FLY, app["build"]["image"], app["env"] | secrets, service["internal_port"], 2,
+        app["kill_timeout"], {"ready": check["path"]}, document=app,
     )
 
 
 def fargate(text):
-    document = yaml.load(text, Cloudformation)  # noqa: S506: a safe loader with more tags
-    resources = {name: one["Properties"] for name, one in document["Resources"].items() if "Properties" in one}
+    template = document(text, Cloudformation)
+    resources = {name: one["Properties"] for name, one in template["Resources"].items() if "Properties" in one}
     (container,) = resources["Task"]["ContainerDefinitions"]
     (mapping,) = container["PortMappings"]
     port = mapping["ContainerPort"]
@@ -171,15 +185,15 @@ def fargate(text):
     targets = resources["Targets"]
     want(targets["Port"] == port, f"the target group has port {targets['Port']}")
     return Server(
-        FARGATE, document["Parameters"]["Image"]["Default"], env, port, resources["Service"]["DesiredCount"],
+        FARGATE, template["Parameters"]["Image"]["Default"], env, port, resources["Service"]["DesiredCount"],
         container["StopTimeout"], {"ready": targets["HealthCheckPath"]}, tuple(container.get("Command", ())),
         document=resources,
     )
 
 
 def kubernetes(text):
-    documents = [document for document in yaml.safe_load_all(text) if document]
-    stateful_set = one(documents, KUBERNETES, kind="StatefulSet")["spec"]
+    manifests = documents(text)
+    stateful_set = one(manifests, KUBERNETES, kind="StatefulSet")["spec"]
     pod = stateful_set["template"]["spec"]
     (container,) = pod["containers"]
     (port,) = container["ports"]
@@ -190,17 +204,17 @@ def kubernetes(text):
         KUBERNETES, container["image"], pairs(container["env"]), port, stateful_set["replicas"],
         pod["terminationGracePeriodSeconds"], probes, tuple(container.get("args", ())),
         tuple(mount["mountPath"] for mount in container["volumeMounts"]), pod["securityContext"]["runAsUser"],
-        documents,
+        manifests,
     )
 
 
 def compose(text):
-    document = yaml.safe_load(text)
-    servers = {name: service for name, service in document["services"].items() if name.startswith("tidegate")}
+    example = document(text)
+    servers = {name: service for name, service in example["services"].items() if name.startswith("tidegate")}
     (first, *others) = servers.values()
     want(all(other == first for other in others), f"{COMPOSE}: the servers differ")
     env = {name: Secret(value) if value.endswith(":?}") else value for name, value in first["environment"].items()}
-    config = document["configs"]["proxy"]["content"]
+    config = example["configs"]["proxy"]["content"]
     path = re.search(r"http-check send meth GET uri (\S+)", config)
     ports = set(re.findall(r"^ *server \w+ \S+:(\d+)$", config, re.MULTILINE))
     want(path and len(ports) == 1, f"{COMPOSE}: the proxy has no health check, or no port")
@@ -209,7 +223,7 @@ def compose(text):
     return Server(
         COMPOSE, first["image"], env, int(ports.pop()), len(servers), int(first["stop_grace_period"].rstrip("s")),
         {"ready": path[1]}, tuple(first.get("command", ())), (data.split(":")[0], *first["tmpfs"][1:]),
-        int(user[1]) if user else None, document,
+        int(user[1]) if user else None, example,
     )
 
 

@@ -3,10 +3,10 @@
 import json
 import re
 
-import yaml
-
 from . import want
-from .files import APP_HOURS, CLOUD_RUN, COMPOSE, CONTAINER_APPS, FARGATE, FLY, HOURS, KUBERNETES, one, with_hours
+from .files import (
+    APP_HOURS, CLOUD_RUN, COMPOSE, CONTAINER_APPS, FARGATE, FLY, HOURS, KUBERNETES, document, one, with_hours,
+)
 
 S3_RIGHTS = {"s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:ListBucket"}
 
@@ -103,8 +103,8 @@ def fargate(resources):
         want(call.endswith("aws-sdk:ecs:updateService"), f"{FARGATE}: {name} calls {call}")
 
 
-def kubernetes(documents, hours):
-    stateful_set = one(documents, KUBERNETES, kind="StatefulSet")
+def kubernetes(manifests, hours):
+    stateful_set = one(manifests, KUBERNETES, kind="StatefulSet")
     name, spec = stateful_set["metadata"]["name"], stateful_set["spec"]
     values(KUBERNETES, spec, {
         "replicas": (2, "one leads, one follows"),
@@ -116,7 +116,7 @@ def kubernetes(documents, hours):
     data = one(pod["spec"]["volumes"], KUBERNETES, name="data")
     want("emptyDir" in data, f"{KUBERNETES}: the data directory is not an emptyDir")
     labels = pod["metadata"]["labels"]
-    leader, servers = (document for document in documents if document["kind"] == "Service")
+    leader, servers = (part for part in manifests if part["kind"] == "Service")
     values(KUBERNETES, leader["spec"], {
         "publishNotReadyAddresses": (None, "only the leader is ready"),
         "clusterIP": (None, "clients have one address"),
@@ -128,12 +128,12 @@ def kubernetes(documents, hours):
     url = one(pod["spec"]["containers"][0]["env"], KUBERNETES, name="TIDEGATE_PUBLIC_URL")["value"]
     (port,) = leader["spec"]["ports"]
     want(url == f"http://{leader['metadata']['name']}:{port['port']}", f"{KUBERNETES}: public_url is {url}")
-    budget = one(documents, KUBERNETES, kind="PodDisruptionBudget")["spec"]
+    budget = one(manifests, KUBERNETES, kind="PodDisruptionBudget")["spec"]
     values(KUBERNETES, budget, {
         "minAvailable": (1, "the leader is the one ready pod"), "maxUnavailable": (None, "a standby is unavailable"),
         "unhealthyPodEvictionPolicy": ("AlwaysAllow", "a standby may be evicted"),
     })
-    policy = one(documents, KUBERNETES, kind="NetworkPolicy")["spec"]
+    policy = one(manifests, KUBERNETES, kind="NetworkPolicy")["spec"]
     selectors = [leader["spec"]["selector"], servers["spec"]["selector"]]
     selectors += [by["matchLabels"] for by in (spec["selector"], budget["selector"], policy["podSelector"])]
     for selector in selectors:
@@ -149,23 +149,23 @@ def kubernetes(documents, hours):
     want(counts == (0, spec["replicas"], spec["replicas"]), f"{HOURS} has the counts {counts}")
 
 
-def compose(document):
-    servers = {name for name in document["services"] if name.startswith("tidegate")}
+def compose(example):
+    servers = {name for name in example["services"] if name.startswith("tidegate")}
     want(len(servers) == 2, f"{COMPOSE} has the servers {servers}")
     for name in servers:
-        values(COMPOSE, document["services"][name], {"restart": ("always", "a process leads at most once")})
-    config = document["configs"]["proxy"]["content"]
+        values(COMPOSE, example["services"][name], {"restart": ("always", "a process leads at most once")})
+    config = example["configs"]["proxy"]["content"]
     backends = set(re.findall(r"^ *server \w+ ([^:]+):", config, re.MULTILINE))
     want(backends == servers, f"{COMPOSE}: the proxy knows {backends} and not {servers}")
     for line in ("option httpchk", "http-check expect status 200"):
         want(line in config, f"{COMPOSE}: the proxy lacks `{line}`")
     want(re.search(r"default-server check inter \d+ms fall 1 ", config), f"{COMPOSE}: the proxy checks too seldom")
-    bucket = document["services"]["bucket"]
+    bucket = example["services"]["bucket"]
     for name in ("bucket", "proxy"):
-        image, _, tag = document["services"][name]["image"].partition(":")
+        image, _, tag = example["services"][name]["image"].partition(":")
         want(tag not in ("", "latest"), f"{COMPOSE}: {image} is not pinned")
     made = re.search(r"mkdir -p /data/(\S+) ", " ".join(bucket["entrypoint"]))
-    env = document["services"]["tidegate-a"]["environment"]
+    env = example["services"]["tidegate-a"]["environment"]
     want(made and env["TIDEGATE_LOG"].startswith(f"s3://{made[1]}/"), f"{COMPOSE}: the bucket of the log is not made")
     account = bucket["environment"]
     key = (env["AWS_ACCESS_KEY_ID"], env["AWS_SECRET_ACCESS_KEY"])
@@ -178,5 +178,5 @@ def check(root, servers):
     container_apps(servers[CONTAINER_APPS].document, with_hours(root))
     fly(servers[FLY].document)
     fargate(servers[FARGATE].document)
-    kubernetes(servers[KUBERNETES].document, yaml.safe_load((root / HOURS).read_text()))
+    kubernetes(servers[KUBERNETES].document, document((root / HOURS).read_text()))
     compose(servers[COMPOSE].document)

@@ -17,6 +17,7 @@ PAGES = {
 }
 HUB = "docs/deploy-bucket.md"
 OF_CLOUD_RUN = "docs/bucket-cloud-run.md"
+OF_FLY = "docs/bucket-fly.md"
 # The rights on each kind of bucket: how they are found in a page, and those that a server needs.
 RIGHTS = (
     (r"storage\.objects\.(\w+)", {"create", "delete", "get", "list"},
@@ -79,7 +80,7 @@ def commands(text):
                 yield words[1:]
 
 
-def check(root, program):
+def check(root, program, servers):
     hub = (root / HUB).read_text()
     linked = set()
     for page, (files, wanted) in PAGES.items():
@@ -98,6 +99,9 @@ def check(root, program):
                 want(exported, f"{page} does not export {name}")
         name = page.removeprefix("docs/")
         want(f"]({name})" in hub, f"{HUB} has no link to {name}")
+    app = servers[FLY]
+    scaled = f"fly scale count {app.count} --region {app.document['primary_region']}\n"
+    want(scaled in (root / OF_FLY).read_text(), f"{OF_FLY} lacks `{scaled.strip()}`")
     text = (root / COMPOSE).read_text()
     for name in variables(text):
         want(f"#   {name}=" in text, f"{COMPOSE} does not say how to make {name}")

@@ -23,6 +23,8 @@ use tidegate_engine::request::NewJob;
 const WITHOUT: &str = "with an empty store";
 /// The share of the baseline that is the goal.
 const REACH: f64 = 0.8;
+/// Most retries to start a server on a directory that is about to be released.
+const MAX_START_RETRIES: u32 = 100;
 
 /// The figures, with and without the backlog.
 struct Rates {
@@ -75,11 +77,13 @@ async fn wait(place: &Place, jobs: u64) -> anyhow::Result<()> {
 
 async fn rates(place: &Place, plan: &BenchPlan) -> anyhow::Result<Rates> {
     let (drain, spent) = drain::run(place, plan.drain).await?;
+    let mut tries = 0;
     let server = loop {
         // The embedded server releases a directory when its last task ends.
         match Process::serve(place).await {
             Ok(server) => break server,
-            Err(error) if format!("{error:#}").contains("ended") => {
+            Err(error) if tries < MAX_START_RETRIES && format!("{error:#}").contains("ended") => {
+                tries += 1;
                 pause(Duration::from_millis(20)).await;
             }
             Err(error) => return Err(error),

@@ -42,7 +42,7 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Runs an operation on every job of the type, of which there are `jobs`, until it has ended.
+/// Runs an operation on the `jobs` jobs of the type until it has ended.
 async fn run(server: &Server, change: BulkChange, jobs: u64) -> anyhow::Result<()> {
     let filter = JobFilter { job_type: Some(job_type()), ..JobFilter::default() };
     let begun = server.bulk(BulkRequest::new(change, filter), None).await?;

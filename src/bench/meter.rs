@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::{clock, figure::Figure, place::Place, postmaster::Postmaster};
 
 /// Linux reports CPU time to programs in hundredths of a second.
-const TICK: Duration = Duration::from_millis(10);
+const TICK_MILLIS: u64 = 10;
 
 /// Measures CPU time.
 pub(super) struct Meter {
@@ -118,15 +118,20 @@ impl Stat {
         let (start, rest) = stat.rsplit_once(')')?;
         let (id, name) = start.split_once(" (")?;
         let fields: Vec<&str> = rest.split_whitespace().collect();
-        let number = |place: usize| fields.get(place)?.parse::<u32>().ok();
+        let number = |place: usize| fields.get(place)?.parse::<u64>().ok();
         Some(Self {
             id: id.parse().ok()?,
             name: name.to_owned(),
-            parent: number(1)?,
-            own: TICK * (number(11)? + number(12)?),
-            of_ended_children: TICK * (number(13)? + number(14)?),
+            parent: u32::try_from(number(1)?).ok()?,
+            own: ticks(number(11)? + number(12)?),
+            of_ended_children: ticks(number(13)? + number(14)?),
         })
     }
+}
+
+/// Returns the time of so many ticks.
+fn ticks(number: u64) -> Duration {
+    Duration::from_millis(number * TICK_MILLIS)
 }
 
 /// Returns the CPU time of a process; zero if it is unknown.
@@ -144,14 +149,14 @@ fn busy() -> Duration {
 
 /// Returns the time of programs and the kernel: user, nice, system and both kinds of interrupts.
 fn of_machine(stat: &str) -> Option<Duration> {
-    let fields: Vec<u32> = stat
+    let fields: Vec<u64> = stat
         .lines()
         .next()?
         .strip_prefix("cpu ")?
         .split_whitespace()
         .filter_map(|field| field.parse().ok())
         .collect();
-    Some(TICK * [0, 1, 2, 5, 6].iter().filter_map(|place| fields.get(*place)).sum::<u32>())
+    Some(ticks([0, 1, 2, 5, 6].iter().filter_map(|place| fields.get(*place)).sum()))
 }
 
 #[cfg(test)]
@@ -176,5 +181,8 @@ mod tests {
     fn idle_time_of_the_machine_is_not_counted() {
         let stat = "cpu  100 20 30 90000 500 3 7 11 0 0\ncpu0 1 2 3\n";
         assert_eq!(of_machine(stat), Some(Duration::from_millis(1600)));
+        // 64 cores for four months: five were busy.
+        let stat = "cpu  5000000000 0 0 60000000000 0 0 0 0 0 0\n";
+        assert_eq!(of_machine(stat), Some(Duration::from_secs(50_000_000)));
     }
 }

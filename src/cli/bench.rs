@@ -61,6 +61,9 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         bench::serve_bare(listen, &dir, args.store.as_deref()).await?;
         return Ok(ExitCode::Ok);
     }
+    if let Some(program) = args.peers.as_ref().filter(|program| !program.is_file()) {
+        bail!(UsageError(format!("--peers: there is no file {}", program.display())));
+    }
     let database = match &args.store {
         Some(address) => Some(Database::open(address).await.context("--store")?),
         None => None,

@@ -149,7 +149,7 @@ fn place(text: Option<&str>, option: &str, settings: &Settings) -> anyhow::Resul
     }
     let of_text = Settings { store: Some(text.to_owned()), ..settings.clone() };
     match of_text.database() {
-        Ok(Some(database)) => Ok(Place::Database(database)),
+        Ok(Some(database)) => Ok(Place::Database(Box::new(database))),
         Ok(None) => bail!(UsageError(format!("{option}: names no database"))),
         Err(fault) => bail!(UsageError(format!("{option}: {}", fault.problem))),
     }

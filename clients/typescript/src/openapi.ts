@@ -1275,6 +1275,10 @@ export interface paths {
          *     `skipped` means that changes are missing: they are no longer kept, came faster than the reader
          *     takes them, or were more than 1000 in a tenth of a second. Read your state again then.
          *
+         *     Each of several servers that share a store sends the changes of all. It is `skipped`, too, if
+         *     changes of another server are missing: a server began or ended, was behind, or had more than about
+         *     250 in a tenth of a second. An id of an event is one of the server that sent it.
+         *
          *     A serverless deployment answers 501 `streams_not_supported`.
          */
         get: operations["stream"];
@@ -1402,7 +1406,7 @@ export interface paths {
         };
         /**
          * Workers that called within ten minutes, run a job, or are drained; in the serverless deployment
-         *     mode, those that registered within ten minutes, or are drained.
+         *     mode and of servers that share a store, those that registered within ten minutes, or are drained.
          */
         get: operations["list_workers"];
         put?: never;
@@ -1470,8 +1474,8 @@ export interface paths {
          * The last hour or the last day of a worker in steps: attempts that ended, that failed, and jobs
          *     that run.
          * @description A worker that has left has its history until that is over. At most 400 workers of a step are
-         *     recorded, and of many active workers only the latest steps are kept. A serverless deployment
-         *     answers 501 `worker_history_not_supported`.
+         *     recorded, and of many active workers only the latest steps are kept. A serverless deployment, and
+         *     servers that share a store, answer 501 `worker_history_not_supported`.
          */
         get: operations["get_worker_history"];
         put?: never;
@@ -17694,7 +17698,7 @@ export interface operations {
                 queue?: string;
                 /** @description Only changes of this type and its jobs */
                 type?: string;
-                /** @description Only changes of these jobs: ids with commas between them, at most 100. They are never skipped for their number */
+                /** @description Only changes of these jobs: ids with commas between them, at most 100. They are never skipped for their number, except those of other servers */
                 id?: string;
                 /** @description The id of the last event */
                 after?: string;

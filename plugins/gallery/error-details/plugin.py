@@ -44,7 +44,8 @@ def code_of(details, field):
     details = json.loads(details or "null")
     if not isinstance(details, dict) or field not in details:
         return None
-    return details[field] if isinstance(details[field], str) else json.dumps(details[field])
+    code = details[field]
+    return code if isinstance(code, str) else json.dumps(code, ensure_ascii=False, separators=(",", ":"))
 
 
 def changed(failed, members):

@@ -33,13 +33,13 @@ use super::{
 /// A busy leader reads the claim of the next epoch once in this many records. A GET costs less than a
 /// tenth of a PUT, so this adds less than half a percent to what the records cost.
 pub(super) const RECORDS_PER_CLAIM_CHECK: u64 = 20;
-/// The longest time between two looks whether the claimant leads.
+/// The longest time between two reads of the slot in which the claimant begins to lead.
 const MAX_HANDOVER_POLL: Duration = Duration::from_millis(200);
-/// The part of the patience of a standby that passes between two looks. No standby may lose patience
-/// during a hand-over.
+/// The part of the patience of a standby that passes between two such reads. No standby may lose
+/// patience during a hand-over.
 const HANDOVER_POLLS_PER_PATIENCE: u32 = 30;
-/// How often in a row a leader looks in vain whether the claimant leads, before it goes on. A
-/// claimant needs up to 20 requests, one after the other.
+/// How often in a row a leader finds that slot empty before it goes on. A claimant needs up to 20
+/// requests, one after the other.
 const MAX_HANDOVER_POLLS: u32 = 10;
 
 /// Why a process claims an epoch.
@@ -103,7 +103,7 @@ impl<R: Replica> Node<R> {
     pub(super) async fn next_claim(&self) -> Option<Intent> {
         let epoch = self.leadership.epoch()?.next();
         let bytes = self.edge.read(&ObjectKey::Claim(epoch)).await?;
-        // A claim that cannot be read stops those who follow the log, and not its leader.
+        // A claim that cannot be decoded stops the standbys, and not the leader.
         let replaces = decode_claim(self.log, epoch, Some(bytes)).is_ok_and(|claim| claim.replaces);
         if replaces && self.planted.has(PlantedBug::ReplacementIgnored) {
             return None;

@@ -12,13 +12,15 @@ use std::{
         process::{CommandExt as _, parent_id},
     },
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     sync::{
         LazyLock,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 /// The socket's folder of the server that tests share.
 static SERVER: LazyLock<PathBuf> = LazyLock::new(|| shared().expect("Postgres can be started"));
@@ -85,7 +87,7 @@ fn shared() -> io::Result<PathBuf> {
     let lock = fs::File::create(dir.join("lock"))?;
     lock.lock()?;
     if UnixStream::connect(socket_of(&dir, PORT)).is_err() {
-        start(&dir, PORT, owner, "")?;
+        drop(start(&dir, PORT, owner, "")?);
     }
     Ok(dir)
 }
@@ -94,6 +96,8 @@ fn shared() -> io::Result<PathBuf> {
 pub struct OwnServer {
     dir: PathBuf,
     port: u16,
+    /// Its process. As long as nothing waits for the end of a killed one, it seems to run.
+    process: Mutex<Child>,
 }
 
 impl OwnServer {
@@ -134,11 +138,11 @@ impl OwnServer {
         port: u16,
         prepare: impl FnOnce(&Path) -> io::Result<String>,
     ) -> Self {
-        make_folder(&dir)
+        let process = make_folder(&dir)
             .and_then(|()| prepare(&dir))
             .and_then(|settings| start(&dir, port, std::process::id(), &settings))
             .expect("it can be started");
-        Self { dir, port }
+        Self { dir, port, process: Mutex::new(process) }
     }
 
     /// The port of `localhost` of a server with TLS.
@@ -158,11 +162,9 @@ impl OwnServer {
 
     /// Kills it with SIGKILL, unless it has ended, and starts it again on its data.
     pub fn kill_and_start(&self) {
-        if let Ok(lock) = fs::read_to_string(self.dir.join("data/postmaster.pid")) {
-            let process = lock.lines().next().expect("it is the first line");
-            Command::new("kill").args(["-KILL", process]).status().expect("there is kill");
-        }
-        serve(&self.dir, self.port).expect("it can be started again");
+        let mut process = self.process.lock();
+        process.kill().and_then(|()| process.wait()).expect("it is a child of this process");
+        *process = serve(&self.dir, self.port).expect("it can be started again");
     }
 }
 
@@ -187,7 +189,7 @@ fn give(file: &Path) -> io::Result<()> {
 
 /// Makes the data of a server in `dir`, and starts it with more settings than the usual ones. It ends when
 /// the process `owner` does.
-fn start(dir: &Path, port: u16, owner: u32, settings: &str) -> io::Result<()> {
+fn start(dir: &Path, port: u16, owner: u32, settings: &str) -> io::Result<Child> {
     let data = dir.join("data");
     let mut initdb = command(&programs().join("initdb"), user());
     initdb.arg("-D").arg(&data).args(["-U", "tidegate", "-A", "trust", "-E", "UTF8"]);
@@ -195,7 +197,7 @@ fn start(dir: &Path, port: u16, owner: u32, settings: &str) -> io::Result<()> {
     let output = initdb.output()?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     fs::write(data.join("postgresql.auto.conf"), format!("{SETTINGS}{settings}"))?;
-    serve(dir, port)?;
+    let process = serve(dir, port)?;
     let script = format!(
         "while kill -0 {owner}; do sleep 1; done; server=$(head -n 1 '{data}/postmaster.pid'); \
          kill -QUIT $server; while kill -0 $server; do sleep 0.1; done; rm -rf '{dir}'",
@@ -205,23 +207,27 @@ fn start(dir: &Path, port: u16, owner: u32, settings: &str) -> io::Result<()> {
     let mut shell = command(Path::new("sh"), None);
     shell.args(["-c", &script]).stdout(Stdio::null()).stderr(Stdio::null());
     shell.process_group(0).spawn()?;
-    Ok(())
+    Ok(process)
 }
 
 /// Starts the server in `dir` on its data, and waits until it answers.
-fn serve(dir: &Path, port: u16) -> io::Result<()> {
+fn serve(dir: &Path, port: u16) -> io::Result<Child> {
     let mut start = command(&programs().join("postgres"), user());
     start.arg("-D").arg(dir.join("data")).arg("-k").arg(dir).args(["-p", &port.to_string()]);
+    let log = fs::File::options().create(true).append(true).open(dir.join("log"))?;
     // A signal to the tests by their terminal must not stop it.
-    start.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+    start.stdout(Stdio::null()).stderr(log).process_group(0);
     let mut server = start.spawn()?;
     let config = address_of(dir, port, "postgres");
     let config: tokio_postgres::Config = config.parse().expect("it is valid");
     let ready = async move {
         let mut wait = tokio::time::interval(Duration::from_millis(20));
         for _ in 0..1500 {
-            if config.connect(tokio_postgres::NoTls).await.is_ok() {
-                return Ok(true);
+            // A killed server may accept connections that it never answers.
+            let connecting = config.connect(tokio_postgres::NoTls);
+            let connected = tokio::time::timeout(Duration::from_secs(1), connecting).await;
+            if matches!(connected, Ok(Ok(_))) {
+                return Ok(Some(server));
             }
             // It refuses to start while a process of a killed one still uses the data.
             if server.try_wait()?.is_some() {
@@ -229,15 +235,18 @@ fn serve(dir: &Path, port: u16) -> io::Result<()> {
             }
             wait.tick().await;
         }
-        io::Result::Ok(false)
+        io::Result::Ok(None)
     };
     // The caller may be on a runtime.
     let waiter = std::thread::spawn(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.expect("a runtime can be made").block_on(ready)
     });
-    assert!(waiter.join().expect("it does not panic")?, "the server does not answer");
-    Ok(())
+    let started = waiter.join().expect("it does not panic")?;
+    Ok(started.unwrap_or_else(|| {
+        let log = fs::read_to_string(dir.join("log")).unwrap_or_default();
+        panic!("the server does not answer: {log}")
+    }))
 }
 
 /// The address of a database of the server with its socket in `dir`.

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_read_with_the_key_and_at_the_place_of_its_writer() {
+    fn an_object_is_read_with_its_key_and_at_its_place() {
         for clear in [&b""[..], b"body", &vec![7; 100_000]] {
             let sealed = keys(FIRST).seal_object(clear, "epochs/1/0").unwrap();
             assert_eq!(sealed.len(), clear.len() + OVERHEAD);

@@ -74,13 +74,13 @@ impl ObjectStore for EncryptedObjects {
         unsupported("a multipart upload")
     }
 
-    /// The size in the answer is that of the clear text. Without it, of [`GetOptions::head`], it is that
-    /// of the stored object.
+    /// The size in the answer is that of the clear text. With [`GetOptions::head`], which reads no
+    /// content, it is that of the stored object.
     async fn get_opts(&self, location: &Path, mut options: GetOptions) -> Result<GetResult> {
         if options.head {
             return self.store.get_opts(location, options).await;
         }
-        // Nothing is known of a part before the whole is decrypted.
+        // A part cannot be decrypted without the whole.
         let wanted = options.range.take();
         let found = self.store.get_opts(location, options).await?;
         let (mut meta, attributes, extensions) =

@@ -233,11 +233,19 @@ fn named(options: &Address) -> anyhow::Result<(BucketAddress, Option<Keys>)> {
         };
         (address, settings)
     } else {
-        let settings = Settings::load(options.config.as_deref(), &())?;
+        let mut settings = Settings::load(options.config.as_deref(), &())?;
+        if options.encryption_key_file.is_some() {
+            settings.encryption_key.clone_from(&options.encryption_key);
+            settings.encryption_key_file.clone_from(&options.encryption_key_file);
+        }
         let address = settings.log_address().map_err(wrong)?;
         let none = || usage("name the bucket of the log with --log".into());
         (address.ok_or_else(none)?, settings)
     };
+    if settings.encryption_key.is_none() && settings.encryption_key_file.is_none() {
+        // The key in the default data directory is not that of the log.
+        return Ok((address, None));
+    }
     let keys = settings.keys().map_err(wrong)?.load().context("the keys of the log")?;
     Ok((address, keys))
 }

@@ -65,11 +65,11 @@ pub(super) async fn run(
     make_files_private();
     let Bound { socket, address, limits } = bind(settings).await?;
     let keys = settings.keys()?;
-    let mut clients = bucket.connect().context("log")?;
-    // A file of keys that does not exist yet has encrypted nothing.
-    if let Some(keys) = keys.load().context("encryption_key_file")? {
-        clients = clients.with_keys(keys, settings.log_encryption);
-    }
+    // The settings of a log have keys. Without them, nothing would be encrypted.
+    let of_objects = keys.load().context("encryption_key")?;
+    let of_objects = of_objects.context("encryption_key: must be given with log")?;
+    let clients = bucket.connect().context("log")?;
+    let clients = clients.with_keys(of_objects, settings.log_encryption);
     let objects = Arc::clone(&clients.objects);
     let (handle, replica, mut node) = follow(bucket, clients, settings, address).await?;
 

@@ -45,7 +45,7 @@ pub struct InboxPage {
 /// What an inbox checks before it accepts a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InboxRules {
-    /// Most bytes of the data.
+    /// Most bytes of the data. With zero, every request is refused: the jobs are moved to another store.
     pub max_data_bytes: usize,
     /// Whether a type that is not configured is accepted.
     pub create_unknown_types: bool,

@@ -137,7 +137,9 @@ impl Move {
         }
         let raised = to.store.raise_items_version(least).await;
         raised.map_err(|error| to.failed(error))?;
-        let Some((version, source)) = Mark::read(from).await? else {
+        // Another move of the source may have begun since this one was given up.
+        let source = Mark::read(from).await?.filter(|(_, source)| source.id == begun.mark.id);
+        let Some((version, source)) = source else {
             let place = &from.place;
             return Err(MoveError::refused(format!("the move of {place} was given up meanwhile")));
         };

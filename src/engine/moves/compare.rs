@@ -105,7 +105,7 @@ impl Move {
     ///
     /// # Errors
     ///
-    /// A side cannot be read, or a record of one is damaged. A difference is none.
+    /// A side cannot be read, or a record of one is damaged. A difference is not an error.
     pub async fn compare(&self, on_progress: OnProgress<'_>) -> Result<Comparison, MoveError> {
         let mut comparison = Comparison::default();
         for part in Part::all() {

@@ -1,4 +1,4 @@
-//! Lease requests between servers that share a store.
+//! Lease requests to limited queues, between servers that share a store.
 //!
 //! ```text
 //!   worker ─▶ a server ──tidegate-forwarded-to: NAME──▶ the owner of the queue
@@ -102,10 +102,10 @@ pub(super) async fn answer_of_owner(
     unwritten: Option<&UnwrittenLeases>,
 ) -> Option<Response> {
     let answer = api.server.forward_lease(request, caller.bounds(), received)?.await?;
-    let content_type = HeaderValue::from_str(&answer.content_type).ok()?;
     if let Some(unwritten) = unwritten.filter(|_| !answer.claims.is_empty()) {
         unwritten.hold(&api.server, answer.claims);
     }
+    let content_type = HeaderValue::from_str(&answer.content_type).ok()?;
     Some(([(header::CONTENT_TYPE, content_type)], answer.body).into_response())
 }
 

@@ -72,8 +72,9 @@ documented! {
         /// password is never shown. Default: the data directory.
         pub store: Option<String>,
         /// Where the other servers on `store` reach this one: `http://` and the address of the machine or
-        /// the pod, not that of a load balancer. They forward lease requests to the owner of the queue, with
-        /// the tokens of workers. Default: none, and this server neither forwards nor is forwarded to.
+        /// the pod, not that of a load balancer. They forward lease requests for a queue with limits to the
+        /// owner of the queue, with the tokens of workers. Default: none, and this server neither forwards
+        /// nor is forwarded to.
         pub peer_url: Option<Url>,
         /// The bucket of a replicated log, which has everything that the server acknowledged:
         /// `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix` or

@@ -139,7 +139,7 @@ async fn a_move_that_is_given_up_leaves_the_source_in_use() {
     assert!(said.contains("may use"), "{said}");
     let tide = setup.start().await;
     assert_eq!(seen(&tide).await, before);
-    tide.stop().await;
+    let _setup = tide.stop().await;
     let again = refused(&run(&store, &key, &["--from", text(&data)]).await);
     assert!(again.contains("is not empty"), "{again}");
 }

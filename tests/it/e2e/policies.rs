@@ -176,7 +176,7 @@ impl Scene {
                 }
                 Step::Hold(reasons) => {
                     for (id, reason) in reasons {
-                        self.holds(tide, plugin, id, reason, &place).await;
+                        holds(self, tide, plugin, (id.as_str(), reason.as_str()), &place).await;
                     }
                 }
                 Step::Report(reports) => {
@@ -201,19 +201,25 @@ impl Scene {
         let types: Vec<&String> = self.types.keys().collect();
         tide.lease(json!({"types": types, "max": 1, "wait_seconds": seconds})).await.pop()
     }
+}
 
-    /// Waits until the throttler holds the job `id` of a waiting worker for `reason`. No job starts.
-    async fn holds(&self, tide: &Tidegate, plugin: &str, id: &str, reason: &str, place: &str) {
-        let job_type = tide.job(id).await["type"].as_str().unwrap().to_owned();
-        until(|| async {
-            let (lease, why) = tokio::join!(self.lease(tide, 0.5), tide.explain(&job_type, id));
-            assert!(lease.is_none(), "{lease:?} started in {place}");
-            let is_held = why["held_by"] == json!({"kind": "throttler", "name": plugin})
-                && why["reason"].as_str().is_some_and(|shown| shown.contains(reason));
-            (is_held, why)
-        })
-        .await;
-    }
+/// Waits until the throttler holds the job `id` of a waiting worker for `reason`. No job starts.
+async fn holds(
+    scene: &Scene,
+    tide: &Tidegate,
+    plugin: &str,
+    (id, reason): (&str, &str),
+    place: &str,
+) {
+    let job_type = tide.job(id).await["type"].as_str().unwrap().to_owned();
+    until(|| async {
+        let (lease, why) = tokio::join!(scene.lease(tide, 0.5), tide.explain(&job_type, id));
+        assert!(lease.is_none(), "{lease:?} started in {place}");
+        let is_held = why["held_by"] == json!({"kind": "throttler", "name": plugin})
+            && why["reason"].as_str().is_some_and(|shown| shown.contains(reason));
+        (is_held, why)
+    })
+    .await;
 }
 
 /// A policy in another language than Rust: cases, simulation, a live server, and the Rust component

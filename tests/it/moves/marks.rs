@@ -77,6 +77,22 @@ async fn a_move_that_was_given_up_leaves_the_source_as_it_was() {
 }
 
 #[tokio::test]
+async fn a_move_does_not_finish_another_move_of_its_source() {
+    let (from, to) = (filled().await, empty());
+    let this = of(&from, &to);
+    let mut begun = this.begin("one".into()).await.unwrap();
+    this.copy(&mut begun, &|_, _| {}).await.unwrap();
+    let comparison = this.compare(&|_, _| {}).await.unwrap();
+    abort(&from).await.unwrap().unwrap();
+    let other = side(Arc::new(MemoryStore::new()), "another target");
+    of(&from, &other).begin("two".into()).await.unwrap();
+    let refused = this.finish(&begun, &comparison).await.unwrap_err().to_string();
+    assert!(refused.contains("was given up meanwhile"), "{refused}");
+    assert!(refusal(&to).await.is_some(), "no server may use the first target");
+    assert!(moved(&of(&from, &other), "three").await.unwrap().is_equal());
+}
+
+#[tokio::test]
 async fn a_target_with_data_and_an_empty_source_are_refused() {
     let from = filled().await;
     for write in [Write::AddJob(job("j").build()), item(ItemKind::Token, "t", 0, 1)] {
@@ -137,8 +153,7 @@ async fn a_job_that_cannot_be_read_stops_a_move() {
 #[tokio::test]
 async fn a_bulk_operation_that_is_half_done_stops_a_move() {
     let from = filled().await;
-    let mut version = 0;
-    for (operation, may_move) in [
+    let operations = [
         (json!({"operation": {"id": "o"}, "cursor": "1_a"}), false),
         (json!({"operation": {"id": "o", "ended_at": null}, "cursor": "1_a"}), false),
         (
@@ -146,7 +161,8 @@ async fn a_bulk_operation_that_is_half_done_stops_a_move() {
             true,
         ),
         (json!({"operation": {"id": "o"}, "cursor": null}), true),
-    ] {
+    ];
+    for (version, (operation, may_move)) in (0..).zip(operations) {
         let write = Write::SetItem {
             kind: ItemKind::Operation,
             name: "o".into(),
@@ -155,7 +171,6 @@ async fn a_bulk_operation_that_is_half_done_stops_a_move() {
             bytes: Some(operation.to_string().into_bytes()),
         };
         committed(&*from.store, vec![write]).await;
-        version += 1;
         let begun = of(&from, &empty()).begin("one".into()).await;
         assert_eq!(begun.is_ok(), may_move, "{operation}: {begun:?}");
         abort(&from).await.unwrap();

@@ -59,28 +59,28 @@ pub enum Bug {
 }
 
 impl Bug {
-    /// Every bug, and whether it shows on a store that writes one by one.
-    pub const ALL: [(Self, bool); 20] = [
-        (Self::LedgerVersionIgnored, false),
-        (Self::RevisionIgnored, false),
-        (Self::RequirementDropped, true),
-        (Self::AtomicityOverstated, true),
-        (Self::GrantsDropped, true),
-        (Self::AuditDropped, false),
-        (Self::RevokeUsesAttempt, false),
-        (Self::HandBackUsesAttempt, false),
-        (Self::JobsDropped, false),
-        (Self::ClockAhead, false),
-        (Self::HintsPremature, false),
-        (Self::ThrottlerStateDropped, false),
-        (Self::HoldsIgnored, true),
-        (Self::DispatchesForgotten, true),
-        (Self::StartsForgotten, false),
-        (Self::KillsUnnoticed, true),
-        (Self::LateMessagesTrusted, false),
-        (Self::OldJobsHidden, false),
-        (Self::TicksUnrequested, false),
-        (Self::PlacesForgotten, false),
+    /// Every bug, whether it shows on a store that writes one by one, and the seed that found it last.
+    pub const ALL: [(Self, bool, u64); 20] = [
+        (Self::LedgerVersionIgnored, false, 0),
+        (Self::RevisionIgnored, false, 0),
+        (Self::RequirementDropped, true, 2),
+        (Self::AtomicityOverstated, true, 2),
+        (Self::GrantsDropped, true, 0),
+        (Self::AuditDropped, false, 0),
+        (Self::RevokeUsesAttempt, false, 0),
+        (Self::HandBackUsesAttempt, false, 0),
+        (Self::JobsDropped, false, 0),
+        (Self::ClockAhead, false, 0),
+        (Self::HintsPremature, false, 2),
+        (Self::ThrottlerStateDropped, false, 1),
+        (Self::HoldsIgnored, true, 1),
+        (Self::DispatchesForgotten, true, 2),
+        (Self::StartsForgotten, false, 1),
+        (Self::KillsUnnoticed, true, 0),
+        (Self::LateMessagesTrusted, false, 13),
+        (Self::OldJobsHidden, false, 3),
+        (Self::TicksUnrequested, false, 2),
+        (Self::PlacesForgotten, false, 2),
     ];
 
     /// The longest write in flight that the store claims.

@@ -49,7 +49,7 @@ pub enum RestoreError {
         /// The latest instant that can be restored.
         newest: Timestamp,
     },
-    /// No leader has ever begun an epoch of the log.
+    /// No server has led the log yet.
     #[error("the log has no records")]
     Empty,
     /// The log or the replica cannot be used.
@@ -122,7 +122,7 @@ impl LogReader {
         at: Timestamp,
         beat: Option<&Beat>,
     ) -> Result<Result<RestoredState, RestoreError>, Stop> {
-        let snapshot = match self.base(snapshots, at).await? {
+        let snapshot = match self.base(snapshots, at, beat).await? {
             Base::Snapshot(snapshot) => Some(snapshot),
             Base::BeginningOfLog => None,
             Base::None(earliest) => {
@@ -148,19 +148,30 @@ impl LogReader {
         &self,
         snapshots: &'s BTreeMap<Epoch, Snapshot>,
         at: Timestamp,
+        beat: Option<&Beat>,
     ) -> Result<Base<'s>, Stop> {
         let mut earliest = None;
         for snapshot in snapshots.values().rev() {
             let next = Slot::first_of(snapshot.epoch.next());
-            let began = self.time_at(Tail { next, hash: snapshot.seal, ..Tail::START }).await?;
-            if began.is_some_and(|began| began <= at) {
+            let tail = Tail { next, hash: snapshot.seal, ..Tail::START };
+            let began = loop {
+                if let Some(began) = self.time_at(tail).await? {
+                    break began;
+                }
+                // Claims are never removed, and no epoch is truncated without a later one.
+                let later_claim = ObjectKey::Claim(next.epoch.next());
+                if read(&self.edge, &later_claim).await?.is_some() {
+                    return Err(Stop::Gone { key: tail.key(), replaced_from: next.epoch });
+                }
+                // No server has led a log since it began with this snapshot.
+                if self.is_end(tail, beat, snapshots).await? {
+                    return Ok(Base::None(None));
+                }
+            };
+            if began <= at {
                 return Ok(Base::Snapshot(snapshot));
             }
-            if began.is_none() {
-                let key = ObjectKey::Slot(next);
-                return Err(Stop::Gone { key, replaced_from: next.epoch });
-            }
-            earliest = began;
+            earliest = Some(began);
         }
         // A truncation removes nothing before there are as many snapshots as it keeps.
         let oldest = snapshots.values().next();

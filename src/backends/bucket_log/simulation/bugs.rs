@@ -64,9 +64,9 @@ pub enum Bug {
 }
 
 impl Bug {
-    /// Every bug that breaks an invariant, with the first seed of those that are searched for it, near one that finds it, and
-    /// the starts of the problems that it may cause. Another problem does not count: the run has not
-    /// reached the rule then.
+    /// Every bug that breaks an invariant; the first seed of those that are searched for it, near one
+    /// that finds it; and the starts of the problems that it may cause. Another problem does not count:
+    /// the run has not reached the rule then.
     pub const ALL: [(Self, u64, &'static [&'static str]); 25] = [
         (Self::NoSeal, 0, &["B2: ", "B7: "]),
         (Self::OneEpochSealed, 0, &["B2: ", "B7: ", "B9: "]),

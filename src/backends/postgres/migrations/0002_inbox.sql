@@ -14,7 +14,8 @@ CREATE TABLE inbox (
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000);
 ALTER TABLE inbox ALTER COLUMN data SET STORAGE EXTERNAL;
 
--- One row: what `enqueue` checks, by the settings of the server that started last.
+-- One row: what `enqueue` checks, by the settings of the server that started last. No setting allows zero
+-- bytes: with them a move to another store has closed the inbox.
 CREATE TABLE inbox_rules (max_data_bytes bigint NOT NULL, create_unknown_types bool NOT NULL);
 INSERT INTO inbox_rules VALUES (1048576, false);
 
@@ -49,6 +50,10 @@ DECLARE
     new_id    text;
 BEGIN
     SELECT * INTO rules FROM %1$I.inbox_rules;
+    IF rules.max_data_bytes = 0 THEN
+        RAISE EXCEPTION 'the jobs of this database are moved to another store: enqueue there'
+            USING ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
     IF type IS NULL OR type !~ '^[A-Za-z0-9_.-]{1,64}$' OR type IN ('.', '..') THEN
         RAISE EXCEPTION 'type: must be 1 to 64 of A-Z a-z 0-9 _ . -, and not "." or ".."'
             USING ERRCODE = 'invalid_parameter_value';

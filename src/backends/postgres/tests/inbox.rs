@@ -170,6 +170,18 @@ fn wrong_arguments_are_refused_and_named() {
 }
 
 #[test]
+fn a_closed_inbox_says_that_the_jobs_are_moved() {
+    let fixture = Fixture::new();
+    let rules = InboxRules { max_data_bytes: 0, create_unknown_types: false };
+    RUNTIME.block_on(fixture.store.inbox().set_rules(rules)).unwrap();
+    for arguments in ["'mail'", "'other'"] {
+        let refused = first(&fixture.application, &fixture.call(arguments)).unwrap_err();
+        assert!(refused.contains("are moved to another store"), "{arguments}: {refused}");
+    }
+    assert_eq!(fixture.requests(), []);
+}
+
+#[test]
 fn a_request_is_taken_once_with_its_job() {
     let fixture = Fixture::new();
     let (id, other) = (fixture.enqueue("'mail'"), fixture.enqueue("'mail'"));

@@ -21,7 +21,7 @@ pub enum Place {
     /// A data directory.
     Directory(PathBuf),
     /// The tables of a schema in a Postgres database.
-    Database(postgres::Settings),
+    Database(Box<postgres::Settings>),
 }
 
 /// Why a place cannot be opened.
@@ -60,7 +60,7 @@ impl Place {
                 Ok(Side { store: Arc::new(store), objects, inbox: None, place })
             }
             Self::Database(settings) => {
-                let store = PostgresStore::open(settings.clone(), Arc::new(SystemClock)).await;
+                let store = PostgresStore::open((**settings).clone(), Arc::new(SystemClock)).await;
                 let store = store.map_err(DatabaseOpenError::from)?;
                 let (objects, inbox) = (Arc::new(store.objects()), Arc::new(store.inbox()));
                 Ok(Side { store: Arc::new(store), objects, inbox: Some(inbox), place })

@@ -1,13 +1,14 @@
-//! Lease requests that this server forwards to the owner of their queue.
+//! Lease requests to limited queues, which this server forwards to the owner of the queue.
 //!
 //! ```text
 //!   worker ──▶ this server ──the same request──▶ the owner, whose task alone ticks the queue
 //!          ◀──────────────── its answer ◀───────
 //! ```
 //!
-//! If the tasks of several servers tick one queue, they race for its ledger, and all but one have
-//! worked for nothing. The one thing to know: a forwarded request only saves work. Whatever fails, this
-//! server leases as if there were no other, in the rest of the request's wait.
+//! If the tasks of several servers tick one queue with a ledger, they race for that, and all but one
+//! have worked for nothing. An unlimited queue has none: each server leases from it, and they share its
+//! load. The one thing to know: a forwarded request only saves work. Whatever fails, this server leases
+//! as if there were no other, in the rest of the request's wait.
 //!
 //! **Which server is responsible for the leases of an answer.** The owner, until it has written the
 //! answer: if its connection breaks before, it hands the leases back. This server, once it has read the
@@ -25,7 +26,7 @@ use crate::{
     auth::Bounds,
     runtime::{
         LeaseClaim, Server, StopPhase,
-        lease::{MAX_LEASES, MAX_WAIT},
+        lease::{MAX_LEASES, MAX_WAIT, QueueSelection},
     },
     telemetry::metrics,
 };
@@ -36,7 +37,7 @@ use tidegate_core::{
     },
     time::Timestamp,
 };
-use tidegate_engine::request::LeaseRequest;
+use tidegate_engine::{Error, request::LeaseRequest};
 
 /// The header that names the server which a forwarded request is for.
 pub(crate) const FORWARDED_TO: &str = "tidegate-forwarded-to";
@@ -112,7 +113,9 @@ impl Server {
     /// time that it took.
     ///
     /// A call that only reports is not forwarded: reports are committed where they arrive. Nor is a
-    /// request to queues with several owners, which no owner could serve alone.
+    /// request to queues with several owners, which no owner could serve alone, or to unlimited queues
+    /// only. A repeat that requests no more jobs is forwarded: it ends the call that it repeats, which
+    /// may still wait at the owner.
     pub(crate) fn forward_lease<'a>(
         &'a self,
         request: &'a mut LeaseRequest,
@@ -122,8 +125,9 @@ impl Server {
         // The compiler leaves the rest out of programs that are serverless alone.
         let shared = self.inner.shared.as_deref().filter(|_| !self.inner.is_serverless())?;
         let peers = shared.peers.as_ref()?;
+        let only_reports = request.max == 0 && request.call.is_none();
         let is_wrong = request.max > MAX_LEASES || request.wait > MAX_WAIT;
-        if request.max == 0 || is_wrong || *self.inner.stopping.borrow() != StopPhase::Serving {
+        if only_reports || is_wrong || *self.inner.stopping.borrow() != StopPhase::Serving {
             return None;
         }
         Some(Box::pin(self.forwarded(shared, peers, request, bounds, received)))
@@ -143,6 +147,9 @@ impl Server {
         let selections = self.select_queues(request, bounds).await.ok()?;
         let queues = selections.iter().map(|(queue, _)| queue.as_str());
         let peer = shared.members.lock().peer(queues, began)?;
+        if self.are_unlimited(&selections).await.ok()? {
+            return None;
+        }
         let patience = request.wait + ANSWER_TIME;
         let mut stopping = self.inner.stopping.subscribe();
         let answered = tokio::select! {
@@ -160,6 +167,19 @@ impl Server {
                 request.wait = request.wait.saturating_sub(now.since(began));
             })
             .ok()
+    }
+
+    /// Whether none of these queues has a ledger, for which servers would race.
+    async fn are_unlimited(&self, selections: &[QueueSelection]) -> Result<bool, Error> {
+        let engine = &self.inner.engine;
+        // The selection has just read it.
+        let catalog = engine.known_catalog().await?;
+        for (queue, _) in selections {
+            if !engine.is_unlimited_in(queue, &catalog).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 

@@ -21,7 +21,7 @@ const MIN_PAUSE: Duration = Duration::from_secs(5);
 
 /// A server's record.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Beat {
+pub(super) struct ServerRecord {
     /// How often it was renewed.
     pub(super) beat: u64,
     pub(super) release: String,
@@ -108,11 +108,11 @@ impl Members {
     /// Returns whether a server came or went.
     pub(super) fn observe(
         &mut self,
-        records: impl IntoIterator<Item = (String, Beat)>,
+        records: impl IntoIterator<Item = (String, ServerRecord)>,
         now: Timestamp,
     ) -> bool {
         let mut known = std::mem::take(&mut self.seen);
-        for (name, Beat { beat, peer_url, .. }) in records {
+        for (name, ServerRecord { beat, peer_url, .. }) in records {
             if name == self.own {
                 continue;
             }
@@ -180,13 +180,13 @@ mod tests {
         Timestamp::EPOCH + Duration::from_secs(seconds)
     }
 
-    fn records(beats: &[(&str, u64)]) -> Vec<(String, Beat)> {
-        let record = |beat| Beat { beat, ..Beat::default() };
+    fn records(beats: &[(&str, u64)]) -> Vec<(String, ServerRecord)> {
+        let record = |beat| ServerRecord { beat, ..ServerRecord::default() };
         beats.iter().map(|(name, beat)| ((*name).to_owned(), record(*beat))).collect()
     }
 
     /// The records of servers that take forwarded requests.
-    fn peers(beats: &[(&str, u64)]) -> Vec<(String, Beat)> {
+    fn peers(beats: &[(&str, u64)]) -> Vec<(String, ServerRecord)> {
         let mut records = records(beats);
         for (name, record) in &mut records {
             record.peer_url = Some(format!("http://{name}"));
@@ -267,7 +267,8 @@ mod tests {
 
     #[test]
     fn a_record_of_an_older_release_has_no_peer_url() {
-        let older: Beat = serde_json::from_str(r#"{"beat": 7, "release": "0.1.0"}"#).unwrap();
+        let older: ServerRecord =
+            serde_json::from_str(r#"{"beat": 7, "release": "0.1.0"}"#).unwrap();
         assert_eq!((older.beat, &older.peer_url), (7, &None));
         let mut members = Members::new("a".to_owned());
         members.observe([("b".to_owned(), older)], at(0));
@@ -287,7 +288,7 @@ mod tests {
         let bytes = serde_json::to_vec(&record).unwrap();
         let older: Older = serde_json::from_slice(&bytes).unwrap();
         assert_eq!((older.beat, older.release), (7, String::new()));
-        let newer: Beat = serde_json::from_slice(&bytes).unwrap();
+        let newer: ServerRecord = serde_json::from_slice(&bytes).unwrap();
         assert_eq!(newer.peer_url.as_deref(), Some("http://b"));
     }
 

@@ -9,8 +9,8 @@
 //! Any server accepts jobs, leases and reports. Its queue task ticks for the workers that call it, and
 //! the version of the ledger keeps limits exact. What needs no caller is done by one server: the pushes
 //! of a queue by its owner, and the sweep, the schedules and the bulk operations by theirs. If servers
-//! can reach each other, they [forward](forward) lease requests to the owner of the queue, too. Ownership
-//! and notices only save work. A server without either would do everything by polling, and the
+//! can reach each other, they [forward](forward) lease requests to the owner of a limited queue, too.
+//! Ownership and notices only save work. A server without either would do everything by polling, and the
 //! condition of each write would decide.
 
 pub(super) mod forward;
@@ -30,7 +30,7 @@ pub(super) use self::forward::Peers;
 pub(super) use self::store::{NoticingStore, Outgoing};
 use self::{
     forwarders::Forwarders,
-    members::{Beat, Members},
+    members::{Members, ServerRecord},
 };
 use super::{Builder, Inner, Server, StopPhase, WeakServer, embedded::operations};
 use tidegate_core::{
@@ -171,7 +171,7 @@ impl Inner {
         let name = shared.members.lock().own().to_owned();
         let store = &self.engine.ports().store;
         let (kind, until) = (RecordKind::Server, self.engine.now() + RECORD_RETENTION);
-        let of_this = Beat {
+        let of_this = ServerRecord {
             beat,
             release: env!("CARGO_PKG_VERSION").to_owned(),
             peer_url: shared.peers.as_ref().map(|peers| peers.url.clone()),
@@ -185,14 +185,14 @@ impl Inner {
         let query = RecordQuery { kind, prefix: String::new(), after: None, limit: MAX_SERVERS };
         let records = store.records(&[query]).await?.pop().unwrap_or_default();
         let beats = records.into_iter().filter_map(|record| {
-            let of_one: Beat = serde_json::from_slice(&record.bytes).ok()?;
+            let of_one: ServerRecord = serde_json::from_slice(&record.bytes).ok()?;
             Some((record.name, of_one))
         });
         Ok(self.on_beats(shared, &beats.collect::<Vec<_>>()))
     }
 
     /// Learns what the records of all servers say. Returns whether a server came or went.
-    fn on_beats(&self, shared: &Shared, beats: &[(String, Beat)]) -> bool {
+    fn on_beats(&self, shared: &Shared, beats: &[(String, ServerRecord)]) -> bool {
         let now = self.engine.ports().clock.machine_now();
         let (has_changed, others) = {
             let mut members = shared.members.lock();

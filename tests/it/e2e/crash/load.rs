@@ -146,8 +146,12 @@ pub async fn client(books: Arc<Books>, way: Way) {
                 if let Some(answer) =
                     books.ask_json(Method::POST, "/v1/jobs/batch", &json!({"jobs": jobs})).await
                 {
+                    // Each job has an answer of its own: the store may be lost between two.
                     for one in answer.is(200)["results"].as_array().unwrap() {
-                        books.acknowledge(&one["job"]);
+                        match one["status"].as_u64() {
+                            Some(503) => {}
+                            _ => books.acknowledge(&one["job"]),
+                        }
                     }
                 }
             }

@@ -35,7 +35,7 @@ pub async fn client(books: Arc<Books>, address: String, schema: String) {
         let end = if is_undone { "ROLLBACK" } else { "COMMIT" };
         let transaction = format!("BEGIN; SELECT \"{schema}\".enqueue('{name}', '{data}'); {end}");
         let Ok(messages) = application.simple_query(&transaction).await else {
-            // Nobody knows whether it was committed.
+            // It is not known whether it was committed.
             application = connect(&address).await;
             continue;
         };

@@ -9,6 +9,7 @@ use super::*;
 use crate::bucket_log::{
     NodeSettings, identify,
     metered::Run,
+    seed,
     simulation::{
         executor::Actor,
         kv::{Command, KvReplica, State},
@@ -42,7 +43,8 @@ fn history(writes: u64) -> (Arc<Run>, Vec<(Timestamp, State)>) {
         // No request is under way then, also after the end of an epoch.
         run.pass(5_000);
         let state = run.replica(0).state.lock().clone();
-        known.push((Timestamp::from_millis(run.executor.now()), state));
+        // The next write may be of this very millisecond.
+        known.push((before(Timestamp::from_millis(run.executor.now())), state));
     }
     (run, known)
 }
@@ -167,6 +169,20 @@ fn an_empty_log_has_no_state() {
     let run = Run::new(1);
     let (edge, _) = run.edge();
     run.complete(async move { identify(&edge).await.map(drop) }).unwrap();
+    let refused = restored(&run, Timestamp::MAX);
+    assert!(matches!(refused, Err(RestoreError::Empty)), "{refused:?}");
+    run.end();
+}
+
+#[test]
+fn a_log_that_no_server_has_led_has_no_state() {
+    let run = Run::new(1);
+    let (edge, _) = run.edge();
+    run.complete(async move {
+        let replica = KvReplica::new(9, Arc::default(), None);
+        seed(&edge, &replica).await.map(drop)
+    })
+    .unwrap();
     let refused = restored(&run, Timestamp::MAX);
     assert!(matches!(refused, Err(RestoreError::Empty)), "{refused:?}");
     run.end();

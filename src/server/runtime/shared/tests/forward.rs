@@ -59,8 +59,8 @@ impl Target for Ways {
 }
 
 impl Deployment {
-    /// The owner of the queue `default` and another server, which reach each other by `ways`, and a
-    /// type in that queue.
+    /// The owner of the queue `default`, which is limited, and another server, which reach each other by
+    /// `ways`, and a type in that queue.
     async fn two_peers(&self, ways: &Arc<Ways>) -> (Server, Server) {
         let urls = ["http://10.0.0.1:8080/", "http://10.0.0.2:8080/"];
         self.two_with(urls.map(|url| Some(peers(url, ways)))).await
@@ -71,9 +71,15 @@ impl Deployment {
         let [of_one, of_other] = peers;
         let (one, other) = (self.start_as(None, of_one).await, self.start_as(None, of_other).await);
         let (owner, other) = self.owner_and_other(one, other, "default").await;
+        owner.put_queue(&name("default"), limited(), None).await.unwrap();
         owner.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
         (owner, other)
     }
+}
+
+/// A queue with a limit.
+fn limited() -> QueueConfig {
+    QueueConfig { concurrency: Some(100), ..QueueConfig::default() }
 }
 
 fn peers(url: &str, ways: &Arc<Ways>) -> Peers {
@@ -187,7 +193,7 @@ async fn a_forwarded_request_ends_with_the_owner() {
     assert!(answer.is_none());
     assert_eq!(ways.sent(), 1);
     let passed = deployment.clock.now().since(began);
-    assert_eq!(request.wait, Duration::from_mins(1) - passed, "the rest is left");
+    assert_eq!(request.wait + passed, Duration::from_mins(1), "the rest is left");
 }
 
 #[tokio::test]
@@ -228,18 +234,22 @@ async fn servers_forward_only_between_those_with_a_peer_url() {
 async fn only_a_request_that_one_other_server_serves_is_forwarded() {
     let (deployment, ways) = (Deployment::new(), Ways::new(Way::Answer(200)));
     let (owner, other) = deployment.two_peers(&ways).await;
-    let queues = (0..).map(|number| format!("q{number}"));
+    let names = (0..64).map(|number| format!("q{number}"));
     let (of_other, of_owner): (Vec<String>, Vec<String>) =
-        queues.take(64).partition(|queue| other.inner.owns(queue));
-    for (job_type, queues) in [("own", of_other), ("also", of_owner)] {
+        names.partition(|queue| other.inner.owns(queue));
+    let queues = [("own", of_other, limited()), ("also", of_owner, QueueConfig::default())];
+    for (job_type, queues, config) in queues {
+        owner.put_queue(&name(&queues[0]), config, None).await.unwrap();
         let config = TypeConfig { queue: name(&queues[0]), ..TypeConfig::default() };
         owner.put_type(&name(job_type), config, None).await.unwrap();
     }
-    let cases: [(&[&str], u32, bool); 7] = [
+    let cases: [(&[&str], u32, bool); 8] = [
         (&["work"], 1, true),
         (&["work", "also"], 1, true),
         (&["work", "own"], 1, false),
         (&["own"], 1, false),
+        // The queue of the owner is unlimited.
+        (&["also"], 1, false),
         (&["unknown"], 1, false),
         (&["work"], 0, false),
         (&["work"], 1001, false),
@@ -251,6 +261,15 @@ async fn only_a_request_that_one_other_server_serves_is_forwarded() {
         assert_eq!(is_answered, is_forwarded, "{:?} {max}", request.types);
     }
     assert_eq!(ways.sent(), 2);
+}
+
+#[tokio::test]
+async fn a_repeat_that_requests_no_more_jobs_is_forwarded() {
+    let (deployment, ways) = (Deployment::new(), Ways::new(Way::Answer(200)));
+    let (_owner, other) = deployment.two_peers(&ways).await;
+    let call = other.repeatable_call("0123456789abcdef", None).unwrap();
+    let mut repeat = LeaseRequest { max: 0, call: Some(call), ..request() };
+    assert!(forward(&other, &mut repeat).await.is_some());
 }
 
 #[tokio::test]

@@ -76,7 +76,8 @@ async fn listening(store: &SharedStore, peer_url: Option<&str>) -> Listening {
     Listening { server, url, _closing: closing }
 }
 
-/// The owner of the queue of the type `work`, at `peer_url` for the other server, and that one.
+/// The owner of the queue of the type `work`, which is limited, at `peer_url` for the other server, and
+/// that one.
 async fn owner_and_other(peer_url: Option<&str>) -> (Listening, Listening) {
     let memory = Arc::new(MemoryStore::new());
     let store = FaultyStore::new(memory as _, 1).with_flight(Duration::ZERO).shared();
@@ -86,6 +87,8 @@ async fn owner_and_other(peer_url: Option<&str>) -> (Listening, Listening) {
     let other = listening(&store, None).await;
     let mut queues = (0..).map(|number| format!("q{number}"));
     let queue = queues.find(|queue| !other.server.inner.owns(queue)).unwrap();
+    let limited = QueueConfig { concurrency: Some(100), ..QueueConfig::default() };
+    owner.server.put_queue(&name(&queue), limited, None).await.unwrap();
     // No lease ends by its time.
     let lease_seconds = Seconds::new(3600);
     let config = TypeConfig { queue: name(&queue), lease_seconds, ..TypeConfig::default() };
