@@ -301,8 +301,17 @@ impl LogReader {
             || snapshots.keys().next_back().is_some_and(|newest| *newest >= slot.epoch)
             || read(&self.edge, &later_epoch).await?.is_some()
             || self.goes_on_after(slot).await?;
-        if !was_filled || read(&self.edge, &tail.key()).await?.is_some() {
-            return Ok(!was_filled);
+        if was_filled {
+            if read(&self.edge, &tail.key()).await?.is_some() {
+                return Ok(false);
+            }
+        } else {
+            // The leader may have filled the slot since the snapshots were read, and removed it with what
+            // followed.
+            let newest = self.kept_snapshots(beat).await?.into_keys().next_back();
+            if newest.is_none_or(|newest| newest < slot.epoch) {
+                return Ok(true);
+            }
         }
         Err(Stop::Gone { key: tail.key(), replaced_from: slot.epoch })
     }

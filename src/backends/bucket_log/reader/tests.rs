@@ -175,8 +175,8 @@ fn truncated_log() -> Writer {
     writer
 }
 
-/// How many objects of slots are read, or the problem.
-async fn verified(bucket: Bucket) -> Result<usize, String> {
+/// How many objects of slots are read, and the end of the log; or the problem.
+async fn verified_to(bucket: Bucket) -> Result<(usize, Slot), String> {
     let bucket = Arc::new(bucket);
     let edge = Edge {
         bucket: Arc::clone(&bucket) as _,
@@ -187,7 +187,12 @@ async fn verified(bucket: Bucket) -> Result<usize, String> {
     let mut read = 0;
     let count = |entry| read += usize::from(matches!(entry, LogEntry::Object { .. }));
     let end = reader.expect("there is a log").verify(count).await;
-    end.map(|_| read).map_err(|problem| problem.to_string())
+    end.map(|end| (read, end.next)).map_err(|problem| problem.to_string())
+}
+
+/// How many objects of slots are read, or the problem.
+async fn verified(bucket: Bucket) -> Result<usize, String> {
+    verified_to(bucket).await.map(|(read, _)| read)
 }
 
 async fn verified_objects(objects: Objects) -> Result<usize, String> {
@@ -295,6 +300,35 @@ async fn a_truncation_at_any_time_is_no_damage() {
         let read = verified(bucket).await;
         assert!(read.is_ok(), "{trigger}: {read:?}");
     }
+}
+
+/// The leader goes on for some epochs, and removes what it wrote, while the end is looked for.
+#[tokio::test]
+async fn a_log_does_not_end_where_it_was_truncated() {
+    let mut log = Writer::new();
+    for _ in 1..=3 {
+        log.sealed_epoch(6);
+    }
+    log.epoch(1);
+    let mut before = log.objects.clone();
+    before.remove(Hint::Leader.name());
+    let gap = log.tail.key();
+    for _ in 0..8 {
+        log.append(Kind::Record, &body::pack(&[Bytes::from_static(b"a transaction")]));
+    }
+    log.append(Kind::Seal, &Bytes::new());
+    for _ in 5..=8 {
+        log.sealed_epoch(6);
+    }
+    for epoch in 1..=7 {
+        log.remove_records(epoch, if epoch == 4 { 9 } else { 6 });
+    }
+    for epoch in 1..=6 {
+        log.remove_snapshot(epoch);
+    }
+    let change = Some((gap, log.objects.clone()));
+    let bucket = Bucket { objects: before.into(), change: change.into(), ..Bucket::default() };
+    assert_eq!(verified_to(bucket).await.map(|(_, end)| end), Ok(log.tail.next));
 }
 
 #[tokio::test]
