@@ -224,23 +224,20 @@ async fn open(address: Address) -> anyhow::Result<Opened> {
 fn named(options: &Address) -> anyhow::Result<(BucketAddress, Option<Keys>)> {
     let usage = |text: String| anyhow::Error::from(UsageError(text));
     let wrong = |fault: Fault| usage(format!("the setting {} {}", fault.setting, fault.problem));
-    let (address, settings) = if let Some(url) = &options.log {
-        let address = BucketAddress::parse(url).map_err(|bad| usage(format!("--log {bad}")))?;
-        let settings = Settings {
-            encryption_key: options.encryption_key.clone(),
-            encryption_key_file: options.encryption_key_file.clone(),
-            ..Settings::default()
-        };
-        (address, settings)
+    let mut settings = if options.log.is_some() && options.config.is_none() {
+        Settings::default()
     } else {
-        let mut settings = Settings::load(options.config.as_deref(), &())?;
-        if options.encryption_key_file.is_some() {
-            settings.encryption_key.clone_from(&options.encryption_key);
-            settings.encryption_key_file.clone_from(&options.encryption_key_file);
-        }
-        let address = settings.log_address().map_err(wrong)?;
+        Settings::load(options.config.as_deref(), &())?
+    };
+    if options.encryption_key.is_some() || options.encryption_key_file.is_some() {
+        settings.encryption_key.clone_from(&options.encryption_key);
+        settings.encryption_key_file.clone_from(&options.encryption_key_file);
+    }
+    let address = if let Some(url) = &options.log {
+        BucketAddress::parse(url).map_err(|bad| usage(format!("--log {bad}")))?
+    } else {
         let none = || usage("name the bucket of the log with --log".into());
-        (address.ok_or_else(none)?, settings)
+        settings.log_address().map_err(wrong)?.ok_or_else(none)?
     };
     if settings.encryption_key.is_none() && settings.encryption_key_file.is_none() {
         // The key in the default data directory is not that of the log.
