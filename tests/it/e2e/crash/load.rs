@@ -188,14 +188,15 @@ pub async fn worker(books: Arc<Books>, name: usize, queue: Option<&str>, mut cha
             continue;
         };
         let answer = answer.is(200);
+        let mut unanswered = Vec::new();
         for (report, response) in reports.drain(..).zip(answer["reports"].as_array().unwrap()) {
-            judge(
-                &books,
-                report["id"].as_str().unwrap(),
-                &report,
-                response["status"].as_u64().unwrap(),
-            );
+            match response["status"].as_u64().unwrap() {
+                // The store was lost between two reports.
+                503 => unanswered.push(report),
+                status => judge(&books, report["id"].as_str().unwrap(), &report, status),
+            }
         }
+        reports = unanswered;
         let now = SystemClock.now();
         let leases = answer["leases"].as_array().unwrap();
         for lease in leases {
