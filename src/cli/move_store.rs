@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use super::{Context, ExitCode, UsageError, output};
 use tidegate_backends::{
     sealed::KeySource,
-    sqlite::database,
     system::{SystemClock, SystemEntropy},
 };
 use tidegate_core::port::Entropy as _;
@@ -64,7 +63,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let settings = Settings::load(args.config.as_deref(), &())?;
     super::make_files_private();
     let from = place(args.from.as_deref(), "--from", &settings)?;
-    let from = existing(from)?;
+    let from = existing(from).await?;
     if args.abort {
         return give_up(&from, ctx).await;
     }
@@ -72,7 +71,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         bail!(UsageError("name the source with --from, or the target with --to".into()));
     }
     let to = place(args.to.as_deref(), "--to", &settings)?;
-    let to = if args.check { existing(to)? } else { to };
+    let to = if args.check { existing(to).await? } else { to };
     let keys = keys(&from, &to, &settings)?;
     let sides =
         Move { from: from.open().await?, to: to.open().await?, clock: Arc::new(SystemClock) };
@@ -155,14 +154,12 @@ fn place(text: Option<&str>, option: &str, settings: &Settings) -> anyhow::Resul
     }
 }
 
-/// `place`, unless it is a directory without data.
-fn existing(place: Place) -> anyhow::Result<Place> {
-    match &place {
-        Place::Directory(dir) if !database(dir).exists() => {
-            bail!(UsageError(format!("{} has no data: name another directory", dir.display())))
-        }
-        _ => Ok(place),
+/// `place`, unless it has no data.
+async fn existing(place: Place) -> anyhow::Result<Place> {
+    if !place.has_store().await? {
+        bail!(UsageError(format!("{place} has no data: name another directory or database")));
     }
+    Ok(place)
 }
 
 /// The keys of the target.

@@ -69,6 +69,20 @@ pub(super) async fn migrate(link: &Link, schema: &str) -> Result<(), OpenError> 
     }
 }
 
+/// Whether `schema` has tables of a store.
+///
+/// # Errors
+///
+/// [`OpenError::Store`].
+pub(super) async fn has_tables(link: &Link, schema: &str) -> Result<bool, OpenError> {
+    let table = format!("\"{schema}\".schema_version");
+    let question = "SELECT to_regclass($1::text) IS NOT NULL";
+    let found = link.client.query_one(question, &[&table]).await;
+    found.and_then(|row| row.try_get(0)).map_err(|error| {
+        StoreError::unavailable_in(format!("the tables in schema {schema}"), error).into()
+    })
+}
+
 /// Whether another server was about to create the same thing, or had a lock for too long.
 fn is_race(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|state| {

@@ -105,4 +105,15 @@ impl PostgresStore {
         let writer = Writer::start(connector, Arc::clone(&clock), shared.clone());
         Ok(Self { readers, writer, names, clock, shared })
     }
+
+    /// Whether the schema has the tables of a store. Nothing is made or changed.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::Store`] if the database cannot be used.
+    pub async fn exists(settings: Settings) -> Result<bool, OpenError> {
+        let connector = Connector::new(settings)?;
+        let link = connector.open().await?;
+        migrate::has_tables(&link, connector.schema()).await
+    }
 }

@@ -20,6 +20,8 @@ pub(super) const PAGE_JOBS: u32 = 200;
 pub(super) const PAGE_RECORDS: u32 = 32;
 /// Items that are written at once.
 const PAGE_ITEMS: usize = 50;
+/// Ledgers between two reads of the list of their queues.
+const PAGE_LEDGERS: usize = 500;
 
 /// What a page has copied, and behind what the next one starts; none behind the last page.
 type Page = (u64, Option<String>);
@@ -82,7 +84,7 @@ impl Move {
             // Those that were copied are found at once, so there is no position.
             Part::Objects => return Ok((self.copy_objects(on_progress).await?, None)),
             Part::Jobs => self.copy_jobs(after).await?,
-            Part::Ledgers => self.copy_ledger(after).await?,
+            Part::Ledgers => self.copy_ledgers(after).await?,
             Part::Records(kind) => self.copy_records(kind, after).await?,
             Part::Items(kind) => (self.copy_items(kind).await?, None),
         };
@@ -105,21 +107,24 @@ impl Move {
         Ok((count, page.next))
     }
 
-    /// Copies the first ledger after the one of queue `after`.
-    async fn copy_ledger(&self, after: Option<String>) -> Result<Page, MoveError> {
+    /// Copies the ledgers after that of queue `after`, each in a transaction of its own.
+    async fn copy_ledgers(&self, after: Option<String>) -> Result<Page, MoveError> {
         let (from, to) = (&self.from, &self.to);
         let queues = from.store.ledger_queues().await.map_err(|error| from.failed(error))?;
-        let is_next =
+        let is_later =
             |queue: &QueueName| after.as_deref().is_none_or(|after| after < queue.as_str());
-        let Some(queue) = queues.into_iter().find(is_next) else { return Ok((0, None)) };
-        let ledger = from.store.ledger(&queue).await.map_err(|error| from.failed(error))?;
-        if let Some((ledger, batches)) = ledger {
-            let batches = batches.into_iter().map(|batch| Write::AddBatch(queue.clone(), batch));
-            let mut txn: Txn = batches.collect();
-            txn.push(Write::SetLedger { queue: queue.clone(), ledger, was: Expect::Absent });
-            to.write(vec![txn]).await?;
+        let page: Vec<_> = queues.into_iter().filter(is_later).take(PAGE_LEDGERS).collect();
+        for queue in &page {
+            let ledger = from.store.ledger(queue).await.map_err(|error| from.failed(error))?;
+            if let Some((ledger, batches)) = ledger {
+                let batches =
+                    batches.into_iter().map(|batch| Write::AddBatch(queue.clone(), batch));
+                let mut txn: Txn = batches.collect();
+                txn.push(Write::SetLedger { queue: queue.clone(), ledger, was: Expect::Absent });
+                to.write(vec![txn]).await?;
+            }
         }
-        Ok((1, Some(queue.to_string())))
+        Ok((page.len() as u64, page.last().map(ToString::to_string)))
     }
 
     async fn copy_records(

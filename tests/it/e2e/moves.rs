@@ -143,3 +143,30 @@ async fn a_move_that_is_given_up_leaves_the_source_in_use() {
     let again = refused(&run(&store, &key, &["--from", text(&data)]).await);
     assert!(again.contains("is not empty"), "{again}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_without_data_is_refused_and_stays_as_it_is() {
+    let address = test_server::address("postgres");
+    let schema = test_server::new_name();
+    let store = format!("{address}&schema={schema}");
+    let tide = filled().await;
+    let data = tide.data();
+    let _setup = tide.stop().await;
+    let other = data.with_extension("other");
+    let key = data.join("key");
+    for args in [&["--from", text(&data), "--check"][..], &["--to", text(&other)]] {
+        let output = run(&store, &key, args).await;
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("has no data"), "{said}");
+    }
+    assert!(!other.exists());
+    let config: tokio_postgres::Config = address.parse().unwrap();
+    let (client, connection) = config.connect(tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let made = client
+        .query("SELECT FROM pg_namespace WHERE nspname = $1::text", &[&schema])
+        .await
+        .unwrap();
+    assert!(made.is_empty(), "the schema was made");
+}

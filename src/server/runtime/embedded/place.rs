@@ -6,7 +6,7 @@ use super::open::{DatabaseOpenError, DirectoryOpenError, objects_in};
 use tidegate_backends::{
     postgres::{self, PostgresStore},
     sealed::{KeySource, SealedStore, has_secrets},
-    sqlite::SqliteStore,
+    sqlite::{SqliteStore, database},
     system::SystemClock,
 };
 use tidegate_core::port::{
@@ -45,6 +45,21 @@ impl fmt::Display for Place {
 }
 
 impl Place {
+    /// Whether there is a store, also an empty one. Nothing is made or changed.
+    ///
+    /// # Errors
+    ///
+    /// [`PlaceError::Database`] if the database cannot be used.
+    pub async fn has_store(&self) -> Result<bool, PlaceError> {
+        match self {
+            Self::Directory(dir) => Ok(database(dir).exists()),
+            Self::Database(settings) => {
+                let found = PostgresStore::exists((**settings).clone()).await;
+                Ok(found.map_err(DatabaseOpenError::from)?)
+            }
+        }
+    }
+
     /// The store and the objects in it, without encryption: secrets stay encrypted. An empty store is
     /// made if there is none. A directory is locked until the store is dropped.
     ///
