@@ -24,6 +24,10 @@ const PROCESS: &str = "SELECT pg_backend_pid()";
 /// For the removal of many jobs, which may wait for the connections of a server that ends.
 const PATIENT: &str = "SET statement_timeout = 0; SET lock_timeout = '30s'";
 
+/// How often a schema is dropped again after a deadlock. Each time, a statement of a server that has
+/// ended goes on, and there are few of them.
+const DEADLOCKS: usize = 20;
+
 /// Why a database cannot be used for a measurement.
 #[derive(Debug, thiserror::Error)]
 pub enum ScratchError {
@@ -86,11 +90,22 @@ impl ScratchDatabase {
     pub async fn drop_schemas(&self, prefix: &str) -> Result<(), StoreError> {
         for row in self.link.query(MADE, &[&prefix]).await.map_err(Fault::into_error)? {
             let schema: &str = row::column(&row, 0)?;
-            // It may take longer than an answer may.
-            let drop = format!("DROP SCHEMA \"{schema}\" CASCADE");
-            let dropped = self.link.client.batch_execute(&drop);
-            dropped.await.map_err(|error| Fault::of(error).into_error())?;
+            self.drop_schema(schema).await.map_err(Fault::into_error)?;
         }
         Ok(())
+    }
+
+    /// Drops a schema whose tables a statement of a server that has ended may still lock, in another
+    /// order.
+    async fn drop_schema(&self, schema: &str) -> Result<(), Fault> {
+        let drop = format!("DROP SCHEMA \"{schema}\" CASCADE");
+        let mut deadlocks = 0;
+        loop {
+            // It may take longer than an answer may.
+            match self.link.client.batch_execute(&drop).await.map_err(Fault::of) {
+                Err(Fault::Again(_)) if deadlocks < DEADLOCKS => deadlocks += 1,
+                dropped => return dropped,
+            }
+        }
     }
 }
