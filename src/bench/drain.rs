@@ -13,8 +13,10 @@ use super::{
 };
 use crate::cli::context::pause;
 
-/// Jobs that run at once.
+/// Jobs that run at once on a data directory.
 const CONCURRENCY: u32 = 256;
+/// Jobs that run at once on Postgres: as many as those of pg-boss, with which `--peers` compares.
+const CONCURRENCY_ON_POSTGRES: u32 = 1000;
 /// Rows in one transaction of the baseline.
 const ROWS: usize = 100;
 /// The longest duration of a drain.
@@ -45,7 +47,11 @@ pub(super) async fn run(place: &Place, jobs: u64) -> anyhow::Result<(f64, Proces
     fill(&server, jobs, |_| job()).await?;
     server.stop().await;
     drop(server);
-    let (server, handling) = handling(place, CONCURRENCY).await?;
+    let concurrency = match place {
+        Place::Directory(_) => CONCURRENCY,
+        Place::Schema(_) => CONCURRENCY_ON_POSTGRES,
+    };
+    let (server, handling) = handling(place, concurrency).await?;
     let meter = Meter::embedded(place);
     handling.started().notified().await;
     let start = clock::instant();

@@ -90,8 +90,7 @@ pub enum Measure {
     Backlog,
     /// Operations that change, cancel and replay 100,000 jobs.
     Bulk,
-    /// Enqueues while a thousand clients read the stream of changes; baseline: without them. Servers
-    /// with --store have no such stream.
+    /// Enqueues while a thousand clients read the stream of changes; baseline: without them.
     Stream,
     /// Enqueue first, then start the workers, all over HTTP; see --drain and --clients.
     Rickover,
@@ -119,7 +118,6 @@ impl BenchPlan {
     /// Returns why `measure` cannot be taken with this plan; none if it can.
     pub(crate) fn refusal(&self, measure: Measure) -> Option<&'static str> {
         match (measure, &self.database) {
-            (Measure::Stream, Some(_)) => Some("servers with --store have no stream of changes"),
             (Measure::Idle | Measure::LooseLimit, None) => Some("it needs --store"),
             (Measure::Idle, Some(database)) if !database.is_here() => {
                 Some("it needs Postgres on this machine")

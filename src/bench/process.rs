@@ -44,7 +44,8 @@ impl Process {
                 Place::Directory(dir) => command.arg("--data").arg(dir.path()),
                 Place::Schema(schema) => command
                     .env("TIDEGATE_STORE", &schema.address)
-                    .env("TIDEGATE_ENCRYPTION_KEY", KEY),
+                    .env("TIDEGATE_ENCRYPTION_KEY", KEY)
+                    .env("TIDEGATE_PEER_URL", format!("http://{address}")),
             };
         })
         .await?;
