@@ -15,13 +15,15 @@ use tokio::sync::Notify;
 
 use super::{
     DATA, JOB_TYPE,
-    place::{KEY, Place},
+    place::{KEY, Place, Schema},
 };
 use crate::cli::context::pause;
-use tidegate_backends::{http::Guard, sealed::Keys, sqlite::OpenError};
+use tidegate_backends::{
+    http::Guard, postgres::PostgresNotices, sealed::Keys, sqlite::OpenError, system::SystemClock,
+};
 use tidegate_core::{
     job::{Outcome, Payload, TypeName, type_config::TypeConfig},
-    port::{Notices, job_store::StateFilter},
+    port::job_store::StateFilter,
     time::Timestamp,
 };
 use tidegate_engine::request::NewJob;
@@ -82,24 +84,23 @@ pub(super) async fn handling(
     Ok((start(builder).await?, handling))
 }
 
-/// Starts a server on a database. It runs no jobs, and has these notices instead of those of the
-/// database.
-pub(super) async fn with_notices(
-    place: &Place,
-    notices: Arc<dyn Notices>,
-) -> anyhow::Result<Server> {
-    start(builder(place).await?.shared(notices)).await
+/// Starts a server on a database. It runs no jobs, and finds those of other servers by polling.
+pub(super) async fn polling(place: &Schema) -> anyhow::Result<Server> {
+    let notices = PostgresNotices::by_polling(place.settings()?, Arc::new(SystemClock))?;
+    start(on_schema(place).await?.shared(Arc::new(notices))).await
 }
 
 /// A builder of a server on `place`.
 async fn builder(place: &Place) -> anyhow::Result<Builder> {
     match place {
         Place::Directory(dir) => on_directory(dir.path()).await,
-        Place::Schema(schema) => {
-            let (settings, keys) = (schema.settings()?, Keys::parse(KEY)?);
-            Ok(Server::open_postgres(settings, Guard::On, keys).await?)
-        }
+        Place::Schema(schema) => on_schema(schema).await,
     }
+}
+
+async fn on_schema(schema: &Schema) -> anyhow::Result<Builder> {
+    let (settings, keys) = (schema.settings()?, Keys::parse(KEY)?);
+    Ok(Server::open_postgres(settings, Guard::On, keys).await?)
 }
 
 async fn on_directory(dir: &Path) -> anyhow::Result<Builder> {

@@ -2,32 +2,24 @@
 //! on Postgres are also measured in pairs: one accepts the job, and the worker waits at the other one.
 
 use std::{
-    collections::BTreeSet,
-    future::pending,
     net::SocketAddr,
-    sync::Arc,
     time::{Duration, Instant},
 };
-
-use async_trait::async_trait;
 
 use tokio::sync::mpsc;
 
 use super::{
     BenchPlan, DATA, JOB_TYPE, clock,
-    embedded::{Handling, handling, job, with_notices, within},
+    embedded::{Handling, handling, job, polling, within},
     figure::Figure,
     http::{self, Connection},
     meter::{Meter, ProcessorTime},
-    place::Place,
+    place::{Place, Schema},
     process::Process,
     worker::Worker,
 };
 use crate::cli::context::pause;
-use tidegate_core::{
-    job::Job,
-    port::{Notice, Notices, StoreError},
-};
+use tidegate_core::job::Job;
 use tidegate_engine::request::{LeaseRequest, Report, ReportOutcome};
 use tidegate_server::runtime::Server;
 
@@ -37,11 +29,11 @@ const SAMPLES: u64 = 200;
 const QUIET: Duration = Duration::from_millis(15);
 /// The longest duration of a sample.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How many times as long as a rate the samples without notices may take: each may wait for seconds.
+/// How many times as long as a rate the samples without notices may take.
 const WINDOWS: u32 = 4;
 /// The pauses before samples without notices differ by less than this, so that not all of them begin
 /// at the same time after a poll.
-const SPREAD: Duration = Duration::from_secs(1);
+const SPREAD: Duration = Duration::from_millis(100);
 /// The golden ratio's fraction: its multiples are spread evenly.
 const GOLDEN: f64 = 0.618_034;
 /// The goals for p50 and p99 in milliseconds.
@@ -69,10 +61,10 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     let meter = Meter::embedded(&place);
     let mut spans = in_process(&place, samples).await?;
     figures.extend(self::figures("handler in the process", &mut spans, meter.read(), goals));
-    if let Place::Schema(_) = place {
-        let place = plan.new_place()?;
+    let place = plan.new_place()?;
+    if let Place::Schema(schema) = &place {
         let meter = Meter::embedded(&place);
-        let mut spans = by_polling(&place, plan.window * WINDOWS, samples).await?;
+        let mut spans = by_polling(schema, plan.window * WINDOWS, samples).await?;
         let way = "worker at another server, by polling alone";
         figures.extend(self::figures(way, &mut spans, meter.read(), BY_POLLING));
     }
@@ -142,12 +134,11 @@ async fn in_process(place: &Place, samples: u64) -> anyhow::Result<Vec<Duration>
 /// Returns at most `samples` times between two servers without notices, as many as there are within
 /// `window`.
 async fn by_polling(
-    place: &Place,
+    place: &Schema,
     window: Duration,
     samples: u64,
 ) -> anyhow::Result<Vec<Duration>> {
-    let accepting = with_notices(place, Arc::new(Silence)).await?;
-    let leasing = with_notices(place, Arc::new(Silence)).await?;
+    let (accepting, leasing) = (polling(place).await?, polling(place).await?);
     let (mut spans, mut reports) = (Vec::new(), Vec::new());
     let start = clock::instant();
     while spans.is_empty() || ((spans.len() as u64) < samples && start.elapsed() < window) {
@@ -213,18 +204,4 @@ async fn sample(server: &Server, handling: &Handling) -> anyhow::Result<Duration
     };
     let ((), span) = within(PATIENCE, async { tokio::try_join!(enqueue, started) }).await??;
     Ok(span)
-}
-
-/// Notices that no server gets.
-struct Silence;
-
-#[async_trait]
-impl Notices for Silence {
-    async fn send(&self, _: &BTreeSet<Notice>) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    async fn receive(&self) -> Result<BTreeSet<Notice>, StoreError> {
-        pending().await
-    }
 }

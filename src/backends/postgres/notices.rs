@@ -1,20 +1,33 @@
 //! Notices between servers by `NOTIFY`, on a connection of their own. Never in a commit: there a
 //! `NOTIFY` takes a lock that it holds over the fsync, which halves the commits of a database.
+//!
+//! Some connection poolers and databases accept `LISTEN` and send nothing, and others refuse it. So a
+//! server sends a text to itself first. Unless that arrives, it finds new jobs by [polling](Arrivals).
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use tokio::sync::{Mutex, mpsc};
+use tokio::{
+    sync::{Mutex, mpsc},
+    time::Instant,
+};
 
 use super::{
-    PostgresStore,
-    connect::{Connector, Link, in_time},
+    PostgresStore, Settings,
+    arrivals::Arrivals,
+    connect::{Connector, Link, Readers, in_time},
     error::Fault,
 };
-use tidegate_core::port::{Notice, Notices, StoreError};
+use tidegate_core::port::{Clock, Notice, Notices, StoreError};
 
 /// Sends a notification for each text of an array.
 const SEND: &str = "SELECT pg_notify($1, text) FROM unnest($2::text[]) text";
+/// The text that a server sends to itself: no notice.
+const ECHO: &str = "";
+/// How long a server waits for its own text.
+const ECHO_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a server polls before it tries to listen again.
+const POLLING: Duration = Duration::from_mins(1);
 /// Most notices that wait to be received: 16 MB. Of more, the rest is lost.
 const MAX_WAITING: usize = 2000;
 /// Most notices that are received at once.
@@ -22,11 +35,21 @@ const MAX_RECEIVED: usize = 1000;
 
 /// The notices of one server.
 pub struct PostgresNotices {
-    connector: Connector,
-    /// The connection that listens. It is made when it is first needed, and again after it broke.
-    listening: Mutex<Option<Listening>>,
+    readers: Arc<Readers>,
+    clock: Arc<dyn Clock>,
+    /// Whether it tries to listen.
+    listens: bool,
+    /// Where its notices come from, after the first call.
+    source: Mutex<Option<Source>>,
     /// The connection that sends.
     sending: Mutex<Option<Link>>,
+}
+
+enum Source {
+    /// The connection that listens. It is made again after it broke.
+    Listening(Listening),
+    /// Reads of new jobs, until the next attempt to listen.
+    Polling(Box<Arrivals>, Instant),
 }
 
 struct Listening {
@@ -38,22 +61,74 @@ struct Listening {
 impl PostgresStore {
     /// Notices between the servers of this store.
     pub fn notices(&self) -> PostgresNotices {
-        PostgresNotices {
-            connector: self.readers.connector().clone(),
-            listening: Mutex::default(),
-            sending: Mutex::default(),
-        }
+        PostgresNotices::new(Arc::clone(&self.readers), Arc::clone(&self.clock), true)
     }
 }
 
 impl PostgresNotices {
-    /// Starts to listen on the channel, which has the name of the schema.
-    async fn listen(&self) -> Result<Listening, StoreError> {
-        let (sender, received) = mpsc::channel(MAX_WAITING);
-        let link = self.connector.open_listening(Some(sender)).await?;
-        let listen = format!("LISTEN \"{}\"", self.connector.schema());
-        in_time(link.client.batch_execute(&listen)).await.map_err(Fault::into_error)?;
-        Ok(Listening { _link: link, received })
+    /// Notices of a server that does not listen: those of new jobs alone, by reads of the database of
+    /// `settings`. Its connections belong to the current runtime.
+    ///
+    /// # Errors
+    ///
+    /// The certificates of `settings` cannot be read.
+    pub fn by_polling(settings: Settings, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
+        let readers = Arc::new(Readers::new(Connector::new(settings)?));
+        Ok(Self::new(readers, clock, false))
+    }
+
+    fn new(readers: Arc<Readers>, clock: Arc<dyn Clock>, listens: bool) -> Self {
+        Self { readers, clock, listens, source: Mutex::default(), sending: Mutex::default() }
+    }
+
+    /// Where the notices come from now.
+    async fn source(&self) -> Result<Source, StoreError> {
+        if self.listens {
+            match self.listening().await {
+                Ok(listening) => return Ok(Source::Listening(listening)),
+                Err(Fault::Broken(error)) => return Err(error),
+                Err(fault) => {
+                    let error = fault.into_error();
+                    tracing::warn!(error = %error.chain(), "new jobs of others are found by polling");
+                }
+            }
+        }
+        let arrivals = Arrivals::new(Arc::clone(&self.readers), Arc::clone(&self.clock));
+        Ok(Source::Polling(Box::new(arrivals), Instant::now() + POLLING))
+    }
+
+    /// Listens on the channel, which has the name of the schema, and has received the own text.
+    async fn listening(&self) -> Result<Listening, Fault> {
+        let (sender, mut received) = mpsc::channel(MAX_WAITING);
+        let connector = self.readers.connector();
+        let link = connector.open_listening(Some(sender)).await.map_err(Fault::Broken)?;
+        let listen = format!("LISTEN \"{}\"", connector.schema());
+        in_time(link.client.batch_execute(&listen)).await?;
+        self.send_texts(&[ECHO.to_owned()]).await?;
+        let echo = tokio::time::timeout(ECHO_TIMEOUT, async {
+            while received.recv().await.is_some_and(|text| text != ECHO) {}
+        });
+        match echo.await {
+            Ok(()) if link.is_closed() => {
+                Err(Fault::Broken(StoreError::unavailable("the connection for notices ended")))
+            }
+            Ok(()) => Ok(Listening { _link: link, received }),
+            Err(_) => Err(Fault::Unable(StoreError::unavailable(
+                "the database does not send notifications, perhaps because of a connection pooler",
+            ))),
+        }
+    }
+
+    async fn send_texts(&self, texts: &[String]) -> Result<(), Fault> {
+        let mut sending = self.sending.lock().await;
+        let link = match sending.take().filter(|link| !link.is_closed()) {
+            Some(link) => link,
+            None => self.readers.connector().open().await.map_err(Fault::Broken)?,
+        };
+        // Kept unless the call fails or its caller leaves.
+        link.query(SEND, &[&self.readers.connector().schema(), &texts]).await?;
+        *sending = Some(link);
+        Ok(())
     }
 }
 
@@ -61,29 +136,35 @@ impl PostgresNotices {
 impl Notices for PostgresNotices {
     async fn send(&self, notices: &BTreeSet<Notice>) -> Result<(), StoreError> {
         let texts: Vec<String> = notices.iter().map(Notice::to_string).collect();
-        let mut sending = self.sending.lock().await;
-        let link = match sending.take().filter(|link| !link.is_closed()) {
-            Some(link) => link,
-            None => self.connector.open().await?,
-        };
-        // Kept unless the call fails or its caller leaves.
-        link.query(SEND, &[&self.connector.schema(), &texts]).await.map_err(Fault::into_error)?;
-        *sending = Some(link);
-        Ok(())
+        self.send_texts(&texts).await.map_err(Fault::into_error)
     }
 
     async fn receive(&self) -> Result<BTreeSet<Notice>, StoreError> {
-        let mut slot = self.listening.lock().await;
-        let listening = match &mut *slot {
-            Some(listening) => listening,
-            None => slot.insert(self.listen().await?),
-        };
-        let mut texts = Vec::new();
-        if listening.received.recv_many(&mut texts, MAX_RECEIVED).await == 0 {
-            *slot = None;
-            return Err(StoreError::unavailable("the connection for notices ended"));
+        let mut slot = self.source.lock().await;
+        loop {
+            let source = match slot.take() {
+                Some(Source::Polling(_, until)) if until <= Instant::now() => self.source().await?,
+                Some(source) => source,
+                None => self.source().await?,
+            };
+            // A caller that leaves does not end it.
+            match slot.insert(source) {
+                Source::Listening(Listening { received, .. }) => {
+                    let mut texts = Vec::new();
+                    if received.recv_many(&mut texts, MAX_RECEIVED).await == 0 {
+                        *slot = None;
+                        return Err(StoreError::unavailable("the connection for notices ended"));
+                    }
+                    // A later release may have notices that this one does not know.
+                    return Ok(texts.iter().filter_map(|text| text.parse().ok()).collect());
+                }
+                Source::Polling(arrivals, _) => {
+                    let queues = arrivals.next().await?;
+                    if !queues.is_empty() {
+                        return Ok(queues.into_iter().map(Notice::Queue).collect());
+                    }
+                }
+            }
         }
-        // A later release may have notices that this one does not know.
-        Ok(texts.iter().filter_map(|text| text.parse().ok()).collect())
     }
 }

@@ -6,11 +6,15 @@ use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _, poll, stream};
 use object_store::{Error, ObjectStore, ObjectStoreExt as _, path::Path};
 
-use super::server::{RUNTIME, open, settings, store};
+use ulid::Ulid;
+
+use super::server::{RUNTIME, clock, open, settings, store};
+use crate::postgres::PostgresNotices;
 use tidegate_core::port::{
-    ChangeBatch, HealthCheck as _, Notice, Notices as _, health_check::CheckLevel,
-    notices::MAX_NOTICE_BYTES,
+    ChangeBatch, HealthCheck as _, JobStore as _, Notice, Notices as _, Write,
+    health_check::CheckLevel, notices::MAX_NOTICE_BYTES,
 };
+use tidegate_engine::testkit::builders::job;
 
 async fn names(objects: &impl ObjectStore, prefix: &str, after: Option<&str>) -> Vec<String> {
     let prefix = Path::from(prefix);
@@ -85,6 +89,30 @@ fn notices_reach_the_servers_of_a_store_and_no_others() {
         assert!(!foreign.is_finished());
         foreign.abort();
     });
+}
+
+#[test]
+fn a_server_that_does_not_listen_finds_new_jobs_once() {
+    let settings = settings();
+    let (one, clock) = (open(&settings), clock());
+    let on_runtime = RUNTIME.enter();
+    let polling = PostgresNotices::by_polling(settings, Arc::clone(&clock)).unwrap();
+    drop(on_runtime);
+    let add = |id: &str, queue: &str| {
+        let job = job(id).queue(queue).build();
+        RUNTIME.block_on(one.commit(vec![vec![Write::AddJob(job)]])).unwrap();
+    };
+    let id = |millis: u64, n: u128| {
+        Ulid::from_parts(clock.now().millis() as u64 + millis, n).to_string().to_lowercase()
+    };
+    let queue = |name: &str| BTreeSet::from([Notice::Queue(name.parse().unwrap())]);
+    add(&id(0, 5), "mail");
+    assert_eq!(RUNTIME.block_on(polling.receive()).unwrap(), queue("mail"));
+    // It was drawn before the one above, and committed later.
+    add(&id(0, 3), "print");
+    assert_eq!(RUNTIME.block_on(polling.receive()).unwrap(), queue("print"));
+    add(&id(1, 0), "mail");
+    assert_eq!(RUNTIME.block_on(polling.receive()).unwrap(), queue("mail"));
 }
 
 #[test]

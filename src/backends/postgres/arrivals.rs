@@ -1,0 +1,80 @@
+//! The queues of new jobs by polling: what a server reads while it gets no notices.
+//!
+//! Ids that servers draw ascend with time, so a range at the end of the primary key has the jobs of the
+//! last second. A job whose id its caller chose is found by the next tick of its queue: within a second
+//! while workers wait.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::time::{Interval, MissedTickBehavior};
+use ulid::Ulid;
+
+use super::{connect::Readers, names::Names, row};
+use tidegate_core::{
+    job::QueueName,
+    port::{Clock, StoreError},
+    time::Timestamp,
+};
+
+/// The latest jobs after an id, and the numbers of their queues.
+const LATEST: &str = "SELECT id, queue FROM jobs WHERE id > $1 ORDER BY id DESC LIMIT $2";
+
+/// The statements of this module, whose plans are tested.
+#[cfg(test)]
+pub(super) const ALL: [&str; 1] = [LATEST];
+
+/// The time between two reads.
+const INTERVAL: Duration = Duration::from_millis(40);
+/// How long before a read a job may have got its id: clocks differ, and a commit takes time.
+const WINDOW: Duration = Duration::from_secs(1);
+/// Most jobs of one read. The queues of others are found by their next ticks.
+const MAX_JOBS: i64 = 200;
+
+/// What one server has read.
+pub(super) struct Arrivals {
+    readers: Arc<Readers>,
+    names: Names,
+    clock: Arc<dyn Clock>,
+    interval: Interval,
+    /// The jobs of the latest read.
+    seen: HashSet<String>,
+}
+
+impl Arrivals {
+    /// Reads nothing yet. The first call of [`Self::next`] reads at once.
+    pub(super) fn new(readers: Arc<Readers>, clock: Arc<dyn Clock>) -> Self {
+        let mut interval = tokio::time::interval(INTERVAL);
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self { readers, names: Names::default(), clock, interval, seen: HashSet::new() }
+    }
+
+    /// Waits until a read is due. Returns the queues with jobs that came since the read before.
+    pub(super) async fn next(&mut self) -> Result<BTreeSet<QueueName>, StoreError> {
+        self.interval.tick().await;
+        let from = first_id(self.clock.now() - WINDOW);
+        let rows = self.readers.query(LATEST, &[&from, &MAX_JOBS]).await?;
+        let (mut read, mut numbers) = (HashSet::with_capacity(rows.len()), BTreeSet::new());
+        for row in &rows {
+            let (id, queue): (String, i32) = (row::column(row, 0)?, row::column(row, 1)?);
+            if !self.seen.contains(&id) {
+                numbers.insert(queue);
+            }
+            read.insert(id);
+        }
+        let mut known = self.names.known();
+        if numbers.iter().any(|number| known.queue_name(*number).is_none()) {
+            known = self.names.refresh(&self.readers).await?;
+        }
+        self.seen = read;
+        Ok(numbers.into_iter().filter_map(|number| known.queue_name(number).cloned()).collect())
+    }
+}
+
+/// An id that is not greater than those that are drawn at `at` or later.
+fn first_id(at: Timestamp) -> String {
+    Ulid::from_parts(at.millis().max(0) as u64, 0).to_string().to_ascii_lowercase()
+}
