@@ -49,7 +49,7 @@ enum Source {
     /// The connection that listens. It is made again after it broke.
     Listening(Listening),
     /// Reads of new jobs, until the next attempt to listen.
-    Polling(Box<Arrivals>, Instant),
+    Polling(Arrivals, Instant),
 }
 
 struct Listening {
@@ -94,7 +94,7 @@ impl PostgresNotices {
             }
         }
         let arrivals = Arrivals::new(Arc::clone(&self.readers), Arc::clone(&self.clock));
-        Ok(Source::Polling(Box::new(arrivals), Instant::now() + POLLING))
+        Ok(Source::Polling(arrivals, Instant::now() + POLLING))
     }
 
     /// Listens on the channel, which has the name of the schema, and has received the own text.
