@@ -67,7 +67,7 @@ pub struct PluginUser {
 }
 
 /// Statistics of a plugin's calls since the server started.
-#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct PluginHealth {
     /// How often it was called.
     pub calls: u64,

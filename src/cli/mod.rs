@@ -42,6 +42,7 @@ mod simulate;
 #[cfg(test)]
 mod testing;
 mod token;
+mod token_store;
 mod top;
 mod triggers;
 mod types;
@@ -264,7 +265,7 @@ pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
         Command::Event(command) => Box::pin(events::run(command, ctx)).await,
         Command::Simulate(args) => Box::pin(simulate::run(*args, ctx)).await,
         Command::Plugin(command) => Box::pin(plugin::run(command, ctx)).await,
-        Command::Token(command) => token::run(command, ctx).await,
+        Command::Token(command) => Box::pin(token::run(command, ctx)).await,
         Command::Audit(args) => audit::run(args, ctx).await,
         Command::Work(args) => work::run(args, ctx).await,
         Command::Workers(command) => workers::run(command, ctx).await,
@@ -362,6 +363,9 @@ mod tests {
         ("plugin dev project", "plugin dev NONE"),
         ("plugin push file", "plugin push p NONE"),
         ("cost metered", "cost --metered NONE"),
+        ("token create config", "token create --name a --scope admin --store --config NONE"),
+        ("token list config", "token list --store --config NONE"),
+        ("token revoke config", "token revoke t --store --config NONE"),
     ];
     /// The paths that a command makes.
     const WRITTEN: [&str; 12] = [

@@ -7,21 +7,20 @@ use clap::{
 
 use std::path::{Path, PathBuf};
 
-use super::{Context, ExitCode, UsageError, args, output, pages};
+use super::{
+    Context, ExitCode, UsageError, args, output, pages,
+    token_store::{self, StoreArgs},
+};
 use tidegate_api::{NewTokenBody, Scope, TokenView};
 use tidegate_backends::{
     http::Guard,
     sqlite::{database, forget_database},
-    system::SystemEntropy,
 };
 use tidegate_core::{
     job::{QueueName, TypeName},
     time::{Seconds, Timestamp},
 };
-use tidegate_server::{
-    Server,
-    auth::{InvalidToken, TokenItem, stored},
-};
+use tidegate_server::Server;
 
 /// The commands about tokens.
 #[derive(Debug, Subcommand)]
@@ -30,10 +29,11 @@ pub enum Command {
     ///
     /// With --data it is created in the data directory of a stopped server: to close a server
     /// before its first start (with --new), or to make a new administrator when every token is
-    /// lost.
+    /// lost. With --store it is created in the database of servers on Postgres, before their first
+    /// start or while they run.
     Create(CreateArgs),
     /// List tokens, without their secrets.
-    List,
+    List(ListArgs),
     /// Revoke a token at once.
     Revoke(RevokeArgs),
 }
@@ -63,11 +63,13 @@ pub struct CreateArgs {
     #[arg(long, value_name = "SPAN", value_parser = args::span)]
     expires_in: Option<Seconds>,
     /// The data directory of a stopped server, instead of the server at --url.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "store")]
     data: Option<PathBuf>,
     /// Create the database: the directory has none, because no server has used it yet.
     #[arg(long, requires = "data")]
     new: bool,
+    #[command(flatten)]
+    store: StoreArgs,
 }
 
 impl CreateArgs {
@@ -83,6 +85,13 @@ impl CreateArgs {
     }
 }
 
+/// The options of `tidegate token list`.
+#[derive(Debug, clap::Args)]
+pub struct ListArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
 /// The options of `tidegate token revoke`.
 #[derive(Debug, clap::Args)]
 pub struct RevokeArgs {
@@ -91,6 +100,8 @@ pub struct RevokeArgs {
     /// Revoke it even if it is the last with scope admin.
     #[arg(long)]
     force: bool,
+    #[command(flatten)]
+    store: StoreArgs,
 }
 
 /// Reads a scope. The help lists every one with its meaning.
@@ -111,43 +122,65 @@ fn scope() -> impl TypedValueParser<Value = Scope> {
 ///
 /// # Errors
 ///
-/// The server is unreachable or rejects the request.
+/// The server is unreachable or rejects the request; the named store cannot be used.
 pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
-    if let Command::Create(args) = command {
-        return create(args, ctx).await;
-    }
-    let client = ctx.client()?;
     match command {
-        Command::Create(_) => {}
-        Command::List => {
-            let page =
-                pages::collect(|client| client.get(&["tokens"]), &client, usize::MAX).await?;
-            if ctx.json() {
-                ctx.print(serde_json::to_string(&page)?)?;
-            } else {
-                ctx.print_tables(render(ctx.look, &page.read(&client)?, ctx.now()))?;
-            }
-        }
-        Command::Revoke(args) => {
-            let request = client.delete(&["tokens", &args.id]);
-            let request = if args.force { request.query("force", "true") } else { request };
-            let answer = request.send().await?;
-            if ctx.json() {
-                ctx.print_body(&answer.body)?;
-            } else {
-                ctx.print(format_args!("{} is revoked", args.id))?;
-            }
-        }
+        Command::Create(args) => create(args, ctx).await,
+        Command::List(args) => list(&args, ctx).await,
+        Command::Revoke(args) => revoke(&args, ctx).await,
+    }
+}
+
+async fn list(args: &ListArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let (json, tokens) = if let Some(engine) = args.store.engine().await? {
+        let page = token_store::list(&engine).await?;
+        (serde_json::to_string(&page)?, page.tokens)
+    } else {
+        let client = ctx.client()?;
+        let page = pages::collect(|client| client.get(&["tokens"]), &client, usize::MAX).await?;
+        (serde_json::to_string(&page)?, page.read(&client)?)
+    };
+    if ctx.json() {
+        ctx.print(json)?;
+    } else {
+        ctx.print_tables(render(ctx.look, &tokens, ctx.now()))?;
     }
     Ok(ExitCode::Ok)
 }
 
-async fn create(args: CreateArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
-    let (data, is_new) = (args.data.clone(), args.new);
+async fn revoke(args: &RevokeArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let revoked = format!("{} is revoked", args.id);
+    if let Some(engine) = args.store.engine().await? {
+        let code = token_store::revoke(&engine, &args.id, args.force, ctx.now()).await?;
+        match code {
+            ExitCode::Ok if ctx.json() => {}
+            ExitCode::Ok => ctx.print(revoked)?,
+            _ => ctx.note(format_args!("there is no token {}", args.id)),
+        }
+        return Ok(code);
+    }
+    let client = ctx.client()?;
+    let request = client.delete(&["tokens", &args.id]);
+    let request = if args.force { request.query("force", "true") } else { request };
+    let answer = request.send().await?;
+    if ctx.json() {
+        ctx.print_body(&answer.body)?;
+    } else {
+        ctx.print(revoked)?;
+    }
+    Ok(ExitCode::Ok)
+}
+
+async fn create(mut args: CreateArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let (data, is_new, store) = (args.data.take(), args.new, std::mem::take(&mut args.store));
     let new = args.request(ctx.now());
-    let token: TokenView = match data {
-        Some(data) => create_in(&data, is_new, new, ctx.now()).await?,
-        None => ctx.client()?.post(&["tokens"]).json(&new).send().await?.read()?,
+    let token: TokenView = if let Some(data) = data {
+        create_in(&data, is_new, new, ctx.now()).await?
+    } else if let Some(engine) = store.engine().await? {
+        let (item, text) = token_store::new_token(new, ctx.now())?;
+        token_store::add(&engine, item, text).await?
+    } else {
+        ctx.client()?.post(&["tokens"]).json(&new).send().await?.read()?
     };
     if ctx.json() {
         ctx.print(serde_json::to_string(&token)?)?;
@@ -180,22 +213,17 @@ async fn create_in(
     now: Timestamp,
 ) -> anyhow::Result<TokenView> {
     super::make_files_private();
-    let wrong = |invalid: InvalidToken| UsageError(invalid.to_string());
-    let (item, text) = TokenItem::create(new, now, &SystemEntropy).map_err(wrong)?;
+    let (item, text) = token_store::new_token(new, now)?;
     if is_new {
-        item.check_first().map_err(wrong)?;
+        token_store::check_first(&item)?;
         forget_database(dir)?;
     } else {
         expect_database(dir)?;
     }
     let engine = Server::open(dir, Guard::On)?.engine();
-    if !stored::all(&engine).await?.iter().any(TokenItem::is_lasting_admin) {
-        item.check_first().map_err(wrong)?;
-    }
     let catalog = engine.catalog().await?;
     engine.record_schema(catalog).await?;
-    stored::put(&engine, &item).await?;
-    Ok(item.view(None, Some(text)))
+    token_store::add(&engine, item, text).await
 }
 
 fn render(look: output::OutputStyle, tokens: &[TokenView], now: Timestamp) -> String {
@@ -224,10 +252,12 @@ fn bounds(token: &TokenView) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
     use serde_json::{Value, json};
+    use tidegate_backends::postgres::test_server;
 
     use super::*;
-    use crate::cli::testing::FakeServer;
+    use crate::cli::{Cli, testing::FakeServer};
 
     fn token() -> Value {
         json!({"id": "t1", "name": "ci", "scopes": ["enqueue:critical", "read"],
@@ -282,6 +312,46 @@ mod tests {
             server.seen()[4].body,
             json!({"name": "m", "scopes": ["work"], "queues": ["mail"], "types": ["a", "b"]})
         );
+    }
+
+    #[tokio::test]
+    async fn tokens_of_a_database_need_no_server() {
+        let server = FakeServer::answering(|_| (200, json!({}))).await;
+        let schema = test_server::new_name();
+        let address = format!("{}&schema={schema}", test_server::address("postgres"));
+        let in_store = async |args: &[&str]| {
+            let args = [&["token"][..], args, &["--store", address.as_str()]].concat();
+            server.run(&args).await
+        };
+        let reader = ["create", "--name", "r", "--scope", "read"];
+        assert_eq!(in_store(&reader).await.0, ExitCode::Usage, "the first one must be an admin's");
+        let (code, made) = in_store(&["create", "--name", "a", "--scope", "admin"]).await;
+        assert!(code == ExitCode::Ok && made.starts_with("tg_"), "{code:?} {made}");
+        let admin = made.trim_start_matches("tg_").split('_').next().unwrap();
+        assert_eq!(in_store(&reader).await.0, ExitCode::Ok);
+        let (code, listed) = in_store(&["list", "--json"]).await;
+        let listed: Value = serde_json::from_str(&listed).unwrap();
+        let tokens = listed["tokens"].as_array().unwrap();
+        assert_eq!((code, tokens.len()), (ExitCode::Ok, 2), "{listed}");
+        assert!(tokens.iter().any(|token| token["id"] == admin && token["name"] == "a"));
+        assert_eq!(in_store(&["revoke", "nothing"]).await.0, ExitCode::NotFound);
+        assert_eq!(in_store(&["revoke", admin]).await.0, ExitCode::Refused, "it is the last one");
+        assert_eq!(in_store(&["revoke", admin, "--force"]).await.0, ExitCode::Ok);
+        let (_, left) = in_store(&["list"]).await;
+        assert!(left.contains("read") && !left.contains("admin"), "{left}");
+        assert!(server.seen().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_store_that_is_no_database_is_wrong_usage() {
+        let server = FakeServer::answering(|_| (200, json!({}))).await;
+        for store in [&["--store"][..], &["--store", "/var/lib/tidegate"]] {
+            let args = [&["token", "list"][..], store].concat();
+            assert_eq!(server.run(&args).await, (ExitCode::Usage, String::new()), "{store:?}");
+        }
+        let both = ["token", "create", "--name", "a", "--scope", "admin", "--data", "d", "--store"];
+        let both = Cli::try_parse_from([&["tidegate"][..], &both].concat());
+        assert_eq!(both.unwrap_err().kind(), clap::error::ErrorKind::ArgumentConflict);
     }
 
     #[tokio::test]

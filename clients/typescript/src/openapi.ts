@@ -1474,8 +1474,8 @@ export interface paths {
          * The last hour or the last day of a worker in steps: attempts that ended, that failed, and jobs
          *     that run.
          * @description A worker that has left has its history until that is over. At most 400 workers of a step are
-         *     recorded, and of many active workers only the latest steps are kept. A serverless deployment, and
-         *     servers that share a store, answer 501 `worker_history_not_supported`.
+         *     recorded, and of many active workers only the latest steps are kept. A serverless deployment
+         *     answers 501 `worker_history_not_supported`.
          */
         get: operations["get_worker_history"];
         put?: never;

@@ -16,7 +16,7 @@ use futures_util::future::{MaybeDone, maybe_done};
 use parking_lot::Mutex;
 use tokio::{runtime::Handle, sync::mpsc, time::Instant};
 use tokio_postgres::{
-    AsyncMessage, Client, NoTls, Row, Statement,
+    AsyncMessage, Client, NoTls, Row, SimpleQueryMessage, Statement,
     tls::{MakeTlsConnect, TlsConnect},
     types::ToSql,
 };
@@ -40,6 +40,12 @@ const SESSION: &str = "SET jit = off; SET enable_seqscan = off; SET enable_bitma
      SET plan_cache_mode = force_generic_plan; SET max_parallel_workers_per_gather = 0; SET statement_timeout = '5s'; \
      SET idle_in_transaction_session_timeout = '2s'; SET lock_timeout = '2s'; \
      SET default_transaction_isolation = 'read committed'; SET synchronous_commit = on";
+
+/// How often it is checked that connections have sessions of their own. A pooler may by chance give each
+/// connection the same session twice.
+const SESSION_CHECKS: usize = 3;
+/// What a session is marked with.
+const MARK: &str = "SELECT current_setting('tidegate.session', true)";
 
 /// A parameter of a statement.
 pub(super) type Param<'a> = &'a (dyn ToSql + Sync);
@@ -87,6 +93,38 @@ impl Connector {
             Ok(link)
         }));
         opened.await.map_err(StoreError::unavailable)?.map_err(StoreError::unavailable)?
+    }
+}
+
+impl Connector {
+    /// Whether connections have sessions of their own: `one`, and another one.
+    ///
+    /// A pooler in transaction mode gives each transaction any session. Then a statement would run
+    /// without the settings of its session, and notices would be lost. Nothing in the protocol shows
+    /// that, but a mark of one connection is then on the session of the other, or gone.
+    pub(super) async fn has_own_sessions(&self, one: &Link) -> Result<bool, StoreError> {
+        let other = self.open().await?;
+        for check in 0..SESSION_CHECKS {
+            let marked = [(one, format!("one-{check}")), (&other, format!("other-{check}"))];
+            for (link, mark) in &marked {
+                let set = format!("SET tidegate.session = '{mark}'");
+                link.run(&set).await.map_err(Fault::into_error)?;
+            }
+            for (link, mark) in &marked {
+                let found = in_time(link.client.simple_query(MARK)).await;
+                let found = found.map_err(Fault::into_error)?;
+                let is_mark = |message: &SimpleQueryMessage| match message {
+                    SimpleQueryMessage::Row(row) => {
+                        row.try_get(0).ok().flatten() == Some(mark.as_str())
+                    }
+                    _ => false,
+                };
+                if !found.iter().any(is_mark) {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
     }
 }
 

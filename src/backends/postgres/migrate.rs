@@ -37,6 +37,13 @@ pub enum OpenError {
         /// The latest format that this release knows.
         known: i32,
     },
+    /// A pooler between this server and the database gives no connection a session of its own.
+    #[error(
+        "a pooler in transaction mode is between this server and the database, and would lose the \
+         settings of sessions, prepared statements and notices: name the address of the database \
+         itself, or of a pool with `pool_mode = session`"
+    )]
+    Pooler,
     /// The database does not answer, or refuses.
     #[error("cannot use the database")]
     Store(#[from] StoreError),

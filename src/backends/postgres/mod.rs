@@ -94,10 +94,14 @@ impl PostgresStore {
     ///
     /// # Errors
     ///
-    /// [`OpenError`] if the database cannot be used, or a later release has changed its tables.
+    /// [`OpenError`] if the database cannot be used, only through a pooler in transaction mode, or if a
+    /// later release has changed its tables.
     pub async fn open(settings: Settings, clock: Arc<dyn Clock>) -> Result<Self, OpenError> {
         let connector = Connector::new(settings)?;
         let link = connector.open().await?;
+        if !connector.has_own_sessions(&link).await? {
+            return Err(OpenError::Pooler);
+        }
         migrate::migrate(&link, connector.schema()).await?;
         let readers = Arc::new(Readers::new(connector.clone()));
         let names = Names::default();

@@ -47,7 +47,8 @@ impl FromStr for Settings {
     /// `sslrootcert` names a file with the authorities in PEM. `schema` is the schema of the tables.
     ///
     /// A pooler such as `PgBouncer` must keep a session for each connection (`pool_mode=session`).
-    /// In transaction mode, statements would run without the settings of the session.
+    /// In transaction mode, statements would run without the settings of the session: such a pooler is
+    /// refused when the store is opened.
     fn from_str(address: &str) -> Result<Self, BadAddress> {
         let (base, query) = address.split_once('?').unwrap_or((address, ""));
         let mut schema = DEFAULT_SCHEMA.to_owned();

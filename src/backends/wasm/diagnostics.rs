@@ -103,6 +103,19 @@ pub struct PluginDiagnostics {
     pub log: VecDeque<LogLine>,
 }
 
+impl PluginDiagnostics {
+    /// Takes what was counted and logged since the latest call, if there is any.
+    fn take_new(&mut self) -> Option<Self> {
+        if self.log.is_empty() && !self.live.is_new() && !self.shadow.is_new() {
+            return None;
+        }
+        let taken = Self { log: std::mem::take(&mut self.log), ..self.clone() };
+        self.live.restart();
+        self.shadow.restart();
+        Some(taken)
+    }
+}
+
 /// Statistics of calls.
 #[derive(Clone, Debug, Default)]
 pub struct Calls {
@@ -121,6 +134,17 @@ pub struct Calls {
 }
 
 impl Calls {
+    /// Whether something was counted since the start, or the latest [`Self::restart`].
+    fn is_new(&self) -> bool {
+        self.calls > 0 || !self.faults.is_empty()
+    }
+
+    /// Counts from zero again.
+    fn restart(&mut self) {
+        self.calls = 0;
+        self.faults.clear();
+    }
+
     fn fail(&mut self, fault: &Fault, failed: Arc<RecordedCall>) {
         *self.faults.entry(fault.kind.as_str()).or_default() += 1;
         self.failing = true;
@@ -197,6 +221,12 @@ impl Diagnostics {
 
     pub(super) fn seen(&self, plugin: &PluginName) -> PluginDiagnostics {
         self.plugins.lock().get(plugin).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn take_new(&self) -> Vec<(PluginName, PluginDiagnostics)> {
+        let mut plugins = self.plugins.lock();
+        let new = plugins.iter_mut();
+        new.filter_map(|(plugin, seen)| Some((plugin.clone(), seen.take_new()?))).collect()
     }
 
     pub(super) fn last(&self, plugin: &PluginName) -> Option<Usage> {

@@ -91,6 +91,12 @@ impl PluginHost {
         self.inner.diagnostics.seen(plugin)
     }
 
+    /// Takes what was counted and logged of each plugin since the latest call. The latest failed calls
+    /// stay.
+    pub fn take_new(&self) -> Vec<(PluginName, PluginDiagnostics)> {
+        self.inner.diagnostics.take_new()
+    }
+
     /// The usage of a plugin's latest call: a cheap part of [`PluginHost::seen`].
     pub fn last(&self, plugin: &PluginName) -> Option<Usage> {
         self.inner.diagnostics.last(plugin)

@@ -25,8 +25,13 @@ pub(super) fn no_token(settings: &Settings) -> String {
 
 /// How to get an admin token while the server is stopped.
 fn create_token(settings: &Settings) -> String {
-    if settings.store.is_some() || settings.log.is_some() {
+    if settings.log.is_some() {
         return "set `admin_token`, from which the others are made".to_owned();
+    }
+    if settings.store.is_some() {
+        // The address may have a password.
+        return "tidegate token create --name admin --scope admin --store, with the same `store`"
+            .to_owned();
     }
     format!("tidegate token create --name admin --scope admin --data {}", settings.data.display())
 }

@@ -177,7 +177,7 @@ impl TokenItem {
     }
 
     /// Whether it accepts a caller at `now`.
-    fn is_valid(&self, now: Timestamp) -> bool {
+    pub fn is_valid(&self, now: Timestamp) -> bool {
         !self.hash.is_empty() && self.expires_at.is_none_or(|end| now < end)
     }
 

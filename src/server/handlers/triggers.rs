@@ -155,7 +155,8 @@ async fn get(
     }
     let mut item = api.server.trigger(&name).await?;
     hide_query(&caller, &mut item);
-    let status = api.server.trigger_status(&name, events);
+    let status = api.server.trigger_statuses(std::slice::from_ref(&name), events).await?;
+    let status = status.into_iter().next().flatten();
     resource::shown(&api, accept, name, (item, status))
 }
 
@@ -177,10 +178,10 @@ async fn list((State(api), accept, caller, request): List) -> HandlerResult {
     for (_, item) in &mut items {
         hide_query(&caller, item);
     }
-    let with_status = items.into_iter().map(|(name, item)| {
-        let status = api.server.trigger_status(&name, SHOWN_EVENTS);
-        (name, (item, status))
-    });
+    let names: Vec<TriggerName> = items.iter().map(|(name, _)| name.clone()).collect();
+    let statuses = api.server.trigger_statuses(&names, SHOWN_EVENTS).await?;
+    let with_status = items.into_iter().zip(statuses);
+    let with_status = with_status.map(|((name, item), status)| (name, (item, status)));
     let triggers = resource::views(&api, accept, with_status.collect())?;
     Ok(accept.ok(TriggerPage { triggers, next_cursor }).into_response())
 }

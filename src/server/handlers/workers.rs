@@ -52,8 +52,8 @@ async fn list(
 /// that run.
 ///
 /// A worker that has left has its history until that is over. At most 400 workers of a step are
-/// recorded, and of many active workers only the latest steps are kept. A serverless deployment, and
-/// servers that share a store, answer 501 `worker_history_not_supported`.
+/// recorded, and of many active workers only the latest steps are kept. A serverless deployment
+/// answers 501 `worker_history_not_supported`.
 #[utoipa::path(
     get, path = "/v1/workers/{worker}/history", operation_id = "get_worker_history",
     tag = "workers",
@@ -80,8 +80,8 @@ async fn history(
 ) -> HandlerResult {
     let range = params.one::<HistoryRange>("range")?.unwrap_or_default();
     params.done()?;
-    if api.server.shares_store() {
-        let detail = "a process that shares its store does not know what others run";
+    if api.server.is_serverless() {
+        let detail = "a function does not know what others did";
         return Err(Problem::new(ErrorCode::WorkerHistoryNotSupported, detail));
     }
     Ok(accept.ok(api.server.worker_history(&name, range).await?).into_response())

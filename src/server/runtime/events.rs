@@ -87,10 +87,26 @@ impl Server {
         self.inner.engine.trigger(name).await
     }
 
-    /// What a trigger did, with at most `most` events. None if processes share the store,
-    /// because each knows only what it did itself.
-    pub fn trigger_status(&self, name: &TriggerName, most: usize) -> Option<TriggerStatus> {
-        (!self.inner.shares_store()).then(|| self.inner.trigger_statuses.of(name, most))
+    /// What each of `triggers` did, with at most `most` events, in their order. None in a serverless
+    /// deployment. Of servers that share a store, what they did in the last seconds is missing.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn trigger_statuses(
+        &self,
+        triggers: &[TriggerName],
+        most: usize,
+    ) -> Result<Vec<Option<TriggerStatus>>, Error> {
+        let inner = &self.inner;
+        if inner.is_serverless() {
+            return Ok(vec![None; triggers.len()]);
+        }
+        if inner.shares_store() {
+            return inner.added_trigger_statuses(triggers, most).await;
+        }
+        let of = |trigger| Some(inner.trigger_statuses.of(trigger, most));
+        Ok(triggers.iter().map(of).collect())
     }
 
     /// What a trigger would do about `event`, without doing it.

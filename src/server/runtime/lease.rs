@@ -235,7 +235,7 @@ impl Server {
         }
         if request.types.is_empty() {
             if let Some(queue) = &request.queue {
-                self.inner.engine.queue(queue).await?;
+                catalog.queue(queue)?;
                 selections.insert(queue.clone(), None);
             } else {
                 let pulled =

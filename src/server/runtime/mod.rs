@@ -34,6 +34,7 @@ mod mode;
 mod overview;
 mod plugin_calls;
 mod plugin_registry;
+mod plugin_seen;
 mod plugins;
 mod queues;
 mod registrations;
@@ -67,7 +68,9 @@ pub use crate::runtime::embedded::open::{
     DatabaseOpenError, DirectoryOpenError, StartError, key_file,
 };
 #[cfg(feature = "embedded")]
-pub use crate::runtime::embedded::place::{BadSecret, Place, PlaceError, check_secrets};
+pub use crate::runtime::embedded::place::{
+    BadSecret, Place, PlaceError, check_secrets, unsealed_engine,
+};
 pub use crate::runtime::plugin_registry::CannotPush;
 pub use crate::runtime::serverless::{NEAR, SweepReport};
 pub(crate) use crate::runtime::{
@@ -78,6 +81,7 @@ pub(crate) use crate::runtime::{
 };
 pub use overview::QueueOverview;
 pub use plugin_calls::{ShownCall, Wanted};
+pub use plugin_seen::{PluginSeen, SeenCalls};
 pub use shadow::Comparison;
 #[cfg(feature = "embedded")]
 pub use simulation::{Simulated, WhatIf};
@@ -288,12 +292,18 @@ impl Server {
             self.inner.end_step(true).await;
             self.inner.store_all_trigger_statuses().await;
         }
+        let clock = &self.inner.engine.ports().clock;
         if !self.inner.is_serverless() {
             self.inner.store_plugin_calls().await;
+            tokio::select! {
+                () = self.inner.store_parts(true) => {}
+                () = clock.sleep(COMMIT_TIME) => {
+                    tracing::warn!("what was counted last was not stored: the store is slow");
+                }
+            }
         }
         self.inner.stopping.send_replace(StopPhase::Stopped);
         self.inner.tasks.close();
-        let clock = &self.inner.engine.ports().clock;
         tokio::select! {
             () = self.inner.tasks.wait() => {}
             () = clock.sleep(COMMIT_TIME) => {

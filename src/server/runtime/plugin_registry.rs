@@ -13,7 +13,6 @@ use super::{Builder, Server};
 use tidegate_backends::wasm::{
     ENGINE, PluginHost, TARGET,
     compile::{Artifact, CompileError, Compiler},
-    diagnostics::PluginDiagnostics,
 };
 use tidegate_core::{
     error_chain::ErrorChain,
@@ -236,11 +235,6 @@ impl Server {
             retry: version.retry.clone(),
             code: vec![NewCode { target, engine, code }],
         })
-    }
-
-    /// Diagnostics of the calls that this process made to a plugin.
-    pub fn plugin_seen(&self, name: &PluginName) -> PluginDiagnostics {
-        self.inner.hosted.as_ref().map(|hosted| hosted.host.seen(name)).unwrap_or_default()
     }
 
     /// The pushed component of a version.

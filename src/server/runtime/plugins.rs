@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{
-    Inner, Server,
-    shadow::{Comparison, LiveCall},
-};
+use super::{Inner, Server, shadow::LiveCall};
 use tidegate_core::{
     job::{PluginName, QueueName},
     port::policy::{Fault, Plugin},
@@ -165,24 +162,7 @@ impl Server {
             hosted.host.forget(name);
         }
         self.inner.forget_plugin_calls(name).await;
+        self.inner.forget_plugin_seen(name).await;
         Ok(())
-    }
-
-    /// How the decisions of the shadow version differ from those of the live one, in this process.
-    ///
-    /// # Errors
-    ///
-    /// 404.
-    pub async fn plugin_differences(&self, name: &PluginName) -> Result<Comparison, Error> {
-        let item = self.plugin(name).await?;
-        let seen = self
-            .inner
-            .shadow
-            .differences(name)
-            .filter(|seen| item.shadow.is_none_or(|number| number == seen.version));
-        Ok(seen.unwrap_or_else(|| Comparison {
-            version: item.shadow.unwrap_or(0),
-            ..Comparison::default()
-        }))
     }
 }

@@ -15,6 +15,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use tidegate_api::{Difference, ShadowDecision};
 use tokio::sync::mpsc;
 
@@ -66,7 +67,8 @@ fn of_answer(answer: &RetryAnswer) -> ShadowDecision {
 }
 
 /// How a shadow version compares with the live one.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Comparison {
     /// The shadow version.
     pub version: u32,
@@ -81,6 +83,17 @@ pub struct Comparison {
     pub missed: u64,
     /// The latest differences, oldest first, at most one per job.
     pub differences: VecDeque<Difference>,
+}
+
+impl Comparison {
+    /// Keeps a difference, in place of an earlier one of its job.
+    pub(super) fn add_difference(&mut self, difference: Difference) {
+        self.differences.retain(|known| known.job != difference.job);
+        if self.differences.len() >= MAX_DIFFERENCES {
+            self.differences.pop_front();
+        }
+        self.differences.push_back(difference);
+    }
 }
 
 /// A call of the live version, with its answer.
@@ -168,6 +181,11 @@ impl Shadow {
         self.seen.lock().get(plugin).cloned()
     }
 
+    /// Takes what was compared since the latest call, of all plugins.
+    pub(super) fn take(&self) -> BTreeMap<PluginName, Comparison> {
+        std::mem::take(&mut *self.seen.lock())
+    }
+
     /// Records the result of one call of shadow version `version`; `None`: it was not called.
     fn record(
         &self,
@@ -192,18 +210,9 @@ impl Shadow {
                         continue;
                     };
                     comparison.different += 1;
-                    comparison.differences.retain(|known| known.job != job);
-                    if comparison.differences.len() >= MAX_DIFFERENCES {
-                        comparison.differences.pop_front();
-                    }
                     let (queue, at) = (live.queue().clone(), live.at());
-                    comparison.differences.push_back(Difference {
-                        queue,
-                        job,
-                        at,
-                        live: live_decision,
-                        shadow,
-                    });
+                    let live = live_decision;
+                    comparison.add_difference(Difference { queue, job, at, live, shadow });
                 }
             }
         }

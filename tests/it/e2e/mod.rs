@@ -44,6 +44,7 @@ mod push;
 mod results;
 mod routes;
 mod schedules;
+mod servers;
 mod simulate;
 mod stream;
 mod traces;

@@ -8,6 +8,7 @@ mod moves;
 mod objects;
 mod places;
 mod plans;
+mod pooler;
 mod races;
 mod raw;
 mod retention;

@@ -47,11 +47,13 @@ pub enum RecordKind {
     RetryState,
     /// That a server which shares the store is running. Kept for seconds after its end.
     Server,
+    /// What one of several servers counted, until it is added to the records of all. Kept for minutes.
+    Part,
 }
 
 impl RecordKind {
     /// Every kind.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Reply,
         Self::DeadLetter,
         Self::Worker,
@@ -65,6 +67,7 @@ impl RecordKind {
         Self::Waiting,
         Self::RetryState,
         Self::Server,
+        Self::Part,
     ];
 
     /// The kind's name in stores.
@@ -83,6 +86,7 @@ impl RecordKind {
             Self::Waiting => "waiting",
             Self::RetryState => "retry_state",
             Self::Server => "server",
+            Self::Part => "part",
         }
     }
 
@@ -100,6 +104,7 @@ impl RecordKind {
                 | Self::PluginCall
                 | Self::Waiting
                 | Self::RetryState
+                | Self::Part
         )
     }
 

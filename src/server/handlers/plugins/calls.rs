@@ -1,13 +1,13 @@
 //! Diagnostics of a plugin's calls: log, recorded calls, differences of the shadow version. Log and
-//! differences are kept in memory, and the oldest are dropped first. Recorded calls are stored,
-//! too.
+//! differences are kept in memory, or in a record of all servers that share a store, and the oldest are
+//! dropped first. Recorded calls are stored, too.
 
 use std::time::Duration;
 
 use axum::{extract::State, response::IntoResponse};
 use serde_json::value::RawValue;
 use tidegate_api::{
-    AnyValue, CallFault, CallLogLine, FaultView, LogView, LogsView, PluginView, RecordedCallView,
+    AnyValue, CallFault, CallLogLine, LogView, LogsView, PluginView, RecordedCallView,
     RecordedCalls, RecordedFault, RecordedFaults, RecordingBody, ShadowView,
 };
 
@@ -24,7 +24,6 @@ use super::{
     shown,
 };
 use crate::runtime::{Comparison, Server, ShownCall, Wanted};
-use tidegate_backends::wasm::diagnostics::LogLine;
 use tidegate_core::{
     job::{Payload, PluginName},
     queue::plugin_calls::CallRecording,
@@ -40,13 +39,6 @@ const MAX_FAULTS_BYTES: usize = 4 << 20;
 const DEFAULT_RECORDING_SECONDS: u32 = 3600;
 /// The longest time for which calls are stored.
 const MAX_RECORDING_SECONDS: u32 = 86_400;
-
-/// The fault of a recorded call; none if it did not fail.
-pub fn fault(call: ShownCall) -> Option<FaultView> {
-    let (kind, message) = call.fault?;
-    let ShownCall { at, version, shadow, role, .. } = call;
-    Some(FaultView { at, version, shadow, role, kind: kind.into(), message })
-}
 
 /// A value of JSON in the answer's encoding.
 fn any(json: &RawValue, accept: Accept) -> AnyValue {
@@ -71,18 +63,6 @@ fn call_view(shown: ShownCall, accept: Accept) -> RecordedCallView {
         redacted: shown.redacted,
         answer: shown.answer.as_deref().map(|answer| any(answer, accept)),
         call: shown.call.as_deref().map(|call| any(call, accept)),
-    }
-}
-
-fn log_line(line: &LogLine) -> LogView {
-    let LogLine { number, at, version, role, level, text } = line;
-    LogView {
-        number: *number,
-        at: *at,
-        version: *version,
-        role: *role,
-        level: level.as_str().into(),
-        message: text.clone(),
     }
 }
 
@@ -113,13 +93,9 @@ async fn logs(
     let (limit, after) = (params.limit()? as usize, params.one::<u64>("after")?);
     params.done()?;
     api.server.plugin(&name).await?;
-    let seen = api.server.plugin_seen(&name);
-    let logs: Vec<LogView> = seen
-        .log
-        .iter()
-        .filter(|line| after.is_none_or(|after| line.number > after))
-        .map(log_line)
-        .collect();
+    let seen = api.server.plugin_seen(&name).await?;
+    let is_after = |line: &LogView| after.is_none_or(|after| line.number > after);
+    let logs: Vec<LogView> = seen.log.into_iter().filter(is_after).collect();
     // With `after`, the caller follows the log and gets the next lines; without, the latest.
     let skipped = if after.is_some() { 0 } else { logs.len().saturating_sub(limit) };
     Ok(accept
@@ -158,7 +134,7 @@ async fn faults(
     let faults = with_inputs(calls, input).await?.into_iter().filter_map(|(call, input)| {
         let input = input.as_deref().map_or("null", RawValue::get);
         let call_view = AnyValue::new(&Payload::json(input.to_owned()), accept.0);
-        Some(RecordedFault { fault: fault(call)?, call: call_view })
+        Some(RecordedFault { fault: call.into_fault()?, call: call_view })
     });
     Ok(accept.ok(RecordedFaults { faults: faults.collect() }).into_response())
 }

@@ -1,10 +1,9 @@
 //! The view of a plugin.
 
-use tidegate_api::{FaultView, PluginHealth, PluginView, UsageView, VersionView};
+use tidegate_api::{PluginHealth, PluginView, VersionView};
 
-use super::calls;
-use crate::runtime::{Server, ShownCall};
-use tidegate_backends::wasm::{ENGINE, TARGET, diagnostics::Calls};
+use crate::runtime::{PluginSeen, Server};
+use tidegate_backends::wasm::{ENGINE, TARGET};
 use tidegate_core::{job::PluginName, queue::plugin::PluginItem};
 use tidegate_engine::Error;
 
@@ -18,15 +17,12 @@ pub async fn plugin(
     name: &PluginName,
     item: &PluginItem,
 ) -> Result<PluginView, Error> {
-    let (live, seen) = (item.numbered(item.live), server.plugin_seen(name));
-    let shadow = item.shadow.map(|number| {
-        if seen.shadow.version == number { seen.shadow.clone() } else { Calls::default() }
+    let live = item.numbered(item.live);
+    let PluginSeen { live: live_calls, shadow: of_shadow, .. } = server.plugin_seen(name).await?;
+    let shadow_health = item.shadow.map(|number| {
+        let is_called = of_shadow.version == number;
+        if is_called { of_shadow.health } else { PluginHealth::default() }
     });
-    let catalog = server.engine().known_catalog().await?;
-    let last_fault = |calls: &Calls| {
-        let failed = calls.failed.back()?;
-        calls::fault(ShownCall::of_fault(failed, &catalog))
-    };
     Ok(PluginView {
         name: name.clone(),
         roles: live.map(|version| VersionView::roles(version)).unwrap_or_default(),
@@ -39,21 +35,9 @@ pub async fn plugin(
         throttler: live.and_then(|version| version.throttler.clone()),
         retry: live.and_then(|version| version.retry.clone()),
         used_by: server.plugin_users(name).await?,
-        health: health(&seen.live, last_fault(&seen.live)),
-        shadow_health: shadow.map(|calls| health(&calls, last_fault(&calls))),
+        health: live_calls.health,
+        shadow_health,
         recording: item.recording.clone(),
         version: item.version,
     })
-}
-
-fn health(seen: &Calls, last_fault: Option<FaultView>) -> PluginHealth {
-    let by_kind = seen.faults.iter().map(|(kind, count)| ((*kind).into(), *count));
-    PluginHealth {
-        calls: seen.calls,
-        faults: seen.faults.values().sum(),
-        failing: seen.failing,
-        faults_by_kind: by_kind.collect(),
-        last_fault,
-        last_usage: seen.last.as_ref().map(UsageView::from),
-    }
 }

@@ -7,13 +7,14 @@ use tidegate_backends::{
     postgres::{self, PostgresStore},
     sealed::{KeySource, SealedStore, has_secrets},
     sqlite::{SqliteStore, database},
-    system::SystemClock,
+    system::{SystemClock, SystemEntropy},
 };
 use tidegate_core::port::{
     StoreError,
     job_store::{ItemKind, JobStore as _, SharedStore},
+    policy::NoPolicy,
 };
-use tidegate_engine::moves::Side;
+use tidegate_engine::{Engine, Ports, Rules, memory::MemoryWorkQueue, moves::Side};
 
 /// Where the data of servers is.
 #[derive(Clone, Debug)]
@@ -82,6 +83,22 @@ impl Place {
             }
         }
     }
+}
+
+/// The engine on the store of `side`, without keys: the secrets of targets stay encrypted. It is for what
+/// needs none, such as tokens.
+pub fn unsealed_engine(side: &Side) -> Engine {
+    let movable = Arc::clone(&side.store);
+    let store: SharedStore = movable;
+    let ports = Ports {
+        store,
+        objects: Arc::clone(&side.objects),
+        work: Arc::new(MemoryWorkQueue::default()),
+        clock: Arc::new(SystemClock),
+        entropy: Arc::new(SystemEntropy),
+        policy: Arc::new(NoPolicy),
+    };
+    Engine::new(ports, Rules::default())
 }
 
 /// Why the secrets of a type in a store cannot be used.

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use crate::{
     runtime::{
         Inner, Server, audit, history, logs,
-        shared::{self, SWEEP},
+        shared::{self, PART_INTERVAL, SWEEP},
         trigger_status,
     },
     telemetry::metrics,
@@ -66,8 +66,9 @@ struct Sweeper {
     replies_after: Option<String>,
     triggers_at: Timestamp,
     passes_at: Timestamp,
-    /// When the next step of the history is due that is counted.
-    step_at: Timestamp,
+    /// When this server stores next what it counted, and adds what all servers that share the store
+    /// have counted.
+    parts_at: Timestamp,
     /// The passes under way. They delay no sweep.
     passes: Option<JoinHandle<Option<()>>>,
     /// When what waits is counted next, and the count under way.
@@ -93,13 +94,17 @@ impl Sweeper {
             self.calls_at = clock.now() + REPLY_INTERVAL;
             inner.store_plugin_calls().await;
         }
+        if !inner.shares_store() {
+            inner.end_step(false).await;
+        } else if clock.now() >= self.parts_at {
+            self.parts_at = clock.now() + PART_INTERVAL;
+            inner.store_parts(false).await;
+            if inner.owns(SWEEP) {
+                add_parts(inner).await;
+            }
+        }
         if !inner.owns(SWEEP) {
             return None;
-        }
-        if inner.shares_store() {
-            self.record_swept_step(inner).await;
-        } else {
-            inner.end_step(false).await;
         }
         if clock.now() >= self.replies_at {
             self.replies_at = clock.now() + REPLY_INTERVAL;
@@ -111,7 +116,7 @@ impl Sweeper {
                 tracing::warn!(%error, "old log lines were not removed");
             }
         }
-        if clock.now() >= self.triggers_at {
+        if !inner.shares_store() && clock.now() >= self.triggers_at {
             self.triggers_at = clock.now() + trigger_status::STORE_INTERVAL;
             if let Err(error) = inner.store_trigger_statuses().await {
                 tracing::warn!(%error, "what triggers did was not stored; it is repeated");
@@ -133,20 +138,6 @@ impl Sweeper {
                 tracing::warn!(%error, "a sweep failed; it is repeated");
                 None
             }
-        }
-    }
-
-    /// Records a step of the history from what is counted, because each server knows only what it did
-    /// itself.
-    async fn record_swept_step(&mut self, inner: &Arc<Inner>) {
-        let now = inner.engine.now();
-        if now < self.step_at {
-            return;
-        }
-        self.step_at = now + PASS_INTERVAL;
-        let server = Server { inner: Arc::clone(inner) };
-        if let Err(error) = server.record_swept_step(true).await {
-            tracing::warn!(%error, "a step of the history was not stored");
         }
     }
 
@@ -189,6 +180,20 @@ impl Sweeper {
                 self.deciding.insert(plugin, call);
             }
         }
+    }
+}
+
+/// Adds what all servers that share the store have counted to what each of them shows.
+async fn add_parts(inner: &Arc<Inner>) {
+    let server = Server { inner: Arc::clone(inner) };
+    if let Err(error) = server.record_merged_step().await {
+        tracing::warn!(%error, "a step of the history was not stored; it is repeated");
+    }
+    if let Err(error) = inner.add_trigger_parts().await {
+        tracing::warn!(%error, "what triggers did was not added up; it is repeated");
+    }
+    if let Err(error) = inner.add_plugin_parts().await {
+        tracing::warn!(%error, "calls of plugins were not added up; it is repeated");
     }
 }
 

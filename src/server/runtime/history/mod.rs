@@ -2,25 +2,27 @@
 //! in records of the store.
 //!
 //! ```text
-//!   one process: counters of this process, each 10 s ─┐            ┌▶ a record of an hour each
-//!                                                     ├▶ steps of ─┤
-//!   shared store: the counts of a sweep, each 60 s   ─┘  the hour  └▶ every 5 min their sum: a step of
+//!   one server: its counters, each 10 s              ─┐            ┌▶ a record of an hour each
+//!   servers on one store: those of all, each minute  ─┼▶ steps of ─┤
+//!   functions: the counts of a sweep, each minute    ─┘  the hour  └▶ every 5 min their sum: a step of
 //!                                                                     the day, a record of a day each
 //! ```
 //!
-//! Workers have a [history of their own](workers), unless processes share the store.
+//! Workers have a [history of their own](workers), except on functions.
 //!
 //! The counters are those of the metrics: [`Inner::count_enqueued`], [`Inner::count_tick`] and
-//! [`Inner::count_finished`] are the only callers of both. An embedded server reads its records at
+//! [`Inner::count_finished`] are the only callers of both. A server alone reads its records at
 //! the start. Processes that share a store, servers or functions, share no memory. So each reads the
-//! records of others when a client requests a history, and takes what happened from the differences
-//! between two sweeps.
+//! records of others when a client requests a history. One of the servers [adds up](merged) what all
+//! have counted. Functions take what happened from the differences between two sweeps.
 //!
 //! Nothing depends on the history. A step whose record is lost is missing after a restart.
 
+mod merged;
 mod overview;
 mod pool;
 mod recorder;
+mod source;
 mod steps;
 mod swept;
 mod timeline;
@@ -36,9 +38,10 @@ use parking_lot::Mutex;
 pub(super) use self::{overview::QueueHour, timeline::drop_old_steps};
 use self::{
     recorder::Recorder,
+    source::Source,
     steps::{Depth, Point, Sample, Series, Steps},
     swept::Swept,
-    timeline::{DAY_STEP, Timeline, read, read_records, read_step, write_of},
+    timeline::{DAY_STEP, Timeline, read_records, read_step, write_of},
     workers::{WorkerName, WorkerPoint, WorkerRecorder},
 };
 use super::{Inner, Server, measurement::Measurement};
@@ -77,6 +80,8 @@ struct State {
     swept: HashMap<Series, Swept>,
     /// When a sweep last counted live jobs.
     live_at: Option<Timestamp>,
+    /// The latest step in which the counts of all servers are.
+    merged_at: Option<Timestamp>,
     /// Since when an embedded server knows what happened.
     since: Option<Timestamp>,
 }
@@ -88,11 +93,11 @@ fn step_of(at: Timestamp, step: Duration) -> Timestamp {
 }
 
 impl State {
-    /// Since when this process knows what happened, at `now`. The sweep over a shared store
-    /// has stored steps since long before this process began.
-    fn known_since(&self, now: Timestamp, is_swept: bool) -> Timestamp {
+    /// Since when this process knows what happened, at `now`. On a shared store others have stored
+    /// steps since long before this process began.
+    fn known_since(&self, now: Timestamp, source: Source) -> Timestamp {
         let hour = steps::span_of(HistoryRange::Hour);
-        self.since.filter(|_| !is_swept).unwrap_or(now - hour)
+        self.since.filter(|_| !source.is_shared()).unwrap_or(now - hour)
     }
 
     /// When a step that ends now may have begun, if the one under way began at `first`. A step that
@@ -108,7 +113,7 @@ impl Inner {
     /// Counts accepted jobs.
     pub(super) fn count_enqueued<'a>(&self, jobs: impl Iterator<Item = &'a Enqueued> + Clone) {
         metrics::enqueued(jobs.clone());
-        if !self.shares_store() {
+        if !self.is_serverless() {
             self.history.recorder.lock().enqueued(jobs);
         }
     }
@@ -122,7 +127,7 @@ impl Inner {
         took: Duration,
     ) {
         metrics::tick(queue, outcome, began, took);
-        if !self.shares_store() {
+        if !self.is_serverless() {
             self.history.recorder.lock().tick(queue, outcome, began);
             let settled = outcome.settled().filter_map(|job| job.life.history.last());
             let mut workers = self.history.workers.lock();
@@ -134,7 +139,7 @@ impl Inner {
     pub(super) fn count_finished(&self, job: &Job) {
         metrics::job_finished(job);
         self.changes.add_removed_end(job, self.engine.now());
-        if !self.shares_store() {
+        if !self.is_serverless() {
             self.history.recorder.lock().finished(job);
         }
     }
@@ -320,53 +325,26 @@ impl Server {
     }
 
     async fn history_of(&self, series: Series, range: HistoryRange) -> Result<HistoryView, Error> {
-        let is_swept = self.inner.shares_store();
-        if is_swept {
-            self.read_new_steps(HistoryRange::Hour).await?;
+        let source = self.inner.history_source();
+        if source.is_shared() {
+            self.read_new_steps(HistoryRange::Hour, MAX_READ_AGE).await?;
             if range == HistoryRange::Day {
-                self.read_new_steps(range).await?;
+                self.read_new_steps(range, MAX_READ_AGE).await?;
             }
         }
         let now = self.now();
         let state = self.inner.history.state.lock();
-        let since = state.known_since(now, is_swept);
-        let hour = view(&state.queues.hour.steps, &series, (since, now), is_swept);
+        let since = state.known_since(now, source);
+        let hour = view(&state.queues.hour.steps, &series, (since, now), source);
         Ok(match range {
             HistoryRange::Hour => hour,
             HistoryRange::Day => HistoryView {
                 step_seconds: seconds_of(DAY_STEP),
                 from: state.queues.day.steps.from(now),
-                points: points(&state.queues.day.steps, &series, now, is_swept),
+                points: points(&state.queues.day.steps, &series, now, source),
                 ..hour
             },
         })
-    }
-
-    /// Reads the steps that other processes stored, unless that was done just now.
-    async fn read_new_steps(&self, range: HistoryRange) -> Result<(), Error> {
-        let (engine, now) = (&self.inner.engine, self.now());
-        let read_before = self.inner.history.state.lock().queues.known(range).read.clone();
-        if read_before.as_ref().is_some_and(|(_, at)| *at <= now && now.since(*at) < MAX_READ_AGE) {
-            return Ok(());
-        }
-        let after = read_before.map(|(name, _)| name);
-        let records = read_records::<Point>(engine, range, after).await?;
-        let mut state = self.inner.history.state.lock();
-        for record in &records {
-            match (range, read::<Point>(record)) {
-                (HistoryRange::Hour, Some((at, points))) => state.add_swept(at, points),
-                (HistoryRange::Day, Some((at, points))) => {
-                    let points = points.into_iter().map(|of| (of.series, of.point));
-                    state.queues.add(range, (at, points.collect()));
-                }
-                (_, None) => {}
-            }
-        }
-        let known = state.queues.known(range);
-        let before = known.read.take().map(|(name, _)| name);
-        let last = records.last().map(|record| record.name.clone()).or(before);
-        known.read = Some((last.unwrap_or_default(), now));
-        Ok(())
     }
 }
 
@@ -397,12 +375,13 @@ fn points(
     steps: &Steps<Point>,
     series: &Series,
     now: Timestamp,
-    is_swept: bool,
+    source: Source,
 ) -> Vec<HistoryPoint> {
+    let counts_starts = source.counts_starts();
     let shown = |(at, point): (Timestamp, &Point)| HistoryPoint {
         at,
-        enqueued: (!is_swept).then_some(point.enqueued.into()),
-        started: (!is_swept).then_some(point.started.into()),
+        enqueued: counts_starts.then_some(point.enqueued.into()),
+        started: counts_starts.then_some(point.started.into()),
         finished: point.finished.into(),
         failed: point.failed.into(),
         start_delay_seconds: point.start_delay.map(quantiles),
@@ -422,12 +401,12 @@ fn view(
     steps: &Steps<Point>,
     series: &Series,
     (since, now): (Timestamp, Timestamp),
-    is_swept: bool,
+    source: Source,
 ) -> HistoryView {
-    let points = points(steps, series, now, is_swept);
-    let step = if is_swept { SWEPT_STEP } else { STEP };
-    // Whole steps: the last one has just ended.
-    let end = step_of(now, step);
+    let points = points(steps, series, now, source);
+    let step = source.step();
+    // Whole steps: the last one has just ended, and is known.
+    let end = step_of(now - source.delay(), step);
     let span = end.since(step_of(since, step)).clamp(step, THROUGHPUT_SPAN);
     let begin = end - span;
     let recent = || points.iter().filter(|point| begin <= point.at && point.at < end);
@@ -435,7 +414,8 @@ fn view(
     let rate = |jobs: u64| jobs as f64 / over_seconds;
     let throughput = Throughput {
         over_seconds,
-        enqueued_per_second: (!is_swept)
+        enqueued_per_second: source
+            .counts_starts()
             .then(|| rate(recent().filter_map(|point| point.enqueued).sum())),
         finished_per_second: rate(recent().map(|point| point.finished).sum()),
         failed_per_second: rate(recent().map(|point| point.failed).sum()),

@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 
 use super::{
-    STEP, SWEPT_STEP, THROUGHPUT_SPAN,
+    MAX_READ_AGE, SWEPT_STEP, THROUGHPUT_SPAN,
     pool::Pool,
-    quantiles, step_of,
+    quantiles,
+    source::Source,
+    step_of,
     steps::{Depth, Point, Series, Steps},
     time_to_empty,
 };
@@ -39,10 +41,10 @@ struct Gathered {
 }
 
 impl Gathered {
-    fn add(&mut self, at: Timestamp, point: &Point, is_swept: bool) {
+    fn add(&mut self, at: Timestamp, point: &Point, source: Source) {
         let minute = step_of(at, SWEPT_STEP);
         if self.minutes.last().is_none_or(|last| last.at != minute) {
-            let enqueued = (!is_swept).then_some(0);
+            let enqueued = source.counts_starts().then_some(0);
             self.minutes.push(OverviewMinute { at: minute, enqueued, ..OverviewMinute::default() });
         }
         let Some(last) = self.minutes.last_mut() else { return };
@@ -68,11 +70,11 @@ pub(super) fn hours<'a>(
     steps: &Steps<Point>,
     queues: impl Iterator<Item = &'a QueueName> + Clone,
     (since, now): (Timestamp, Timestamp),
-    is_swept: bool,
+    source: Source,
 ) -> Vec<QueueHour> {
-    let step = if is_swept { SWEPT_STEP } else { STEP };
-    // Whole steps: the last one has just ended.
-    let end = step_of(now, step);
+    let step = source.step();
+    // Whole steps: the last one has just ended, and is known.
+    let end = step_of(now - source.delay(), step);
     let span = end.since(step_of(since, step)).clamp(step, THROUGHPUT_SPAN);
     let begin = end - span;
     let mut gathered: HashMap<&QueueName, Gathered> =
@@ -82,7 +84,7 @@ pub(super) fn hours<'a>(
             continue;
         }
         let Some(of_queue) = gathered.get_mut(&series.queue) else { continue };
-        of_queue.add(at, point, is_swept);
+        of_queue.add(at, point, source);
         if at < begin {
             of_queue.before = point.depth;
         } else if at < end {
@@ -99,7 +101,7 @@ pub(super) fn hours<'a>(
             minutes,
             throughput: Throughput {
                 over_seconds,
-                enqueued_per_second: (!is_swept).then(|| rate(enqueued)),
+                enqueued_per_second: source.counts_starts().then(|| rate(enqueued)),
                 finished_per_second: rate(finished),
                 failed_per_second: rate(failed),
             },
@@ -120,14 +122,14 @@ impl Server {
         &self,
         queues: impl Iterator<Item = &'a QueueName> + Clone + Send,
     ) -> Result<Vec<QueueHour>, Error> {
-        let is_swept = self.inner.shares_store();
-        if is_swept {
-            self.read_new_steps(HistoryRange::Hour).await?;
+        let source = self.inner.history_source();
+        if source.is_shared() {
+            self.read_new_steps(HistoryRange::Hour, MAX_READ_AGE).await?;
         }
         let now = self.now();
         let state = self.inner.history.state.lock();
-        let since = state.known_since(now, is_swept);
-        Ok(hours(&state.queues.hour.steps, queues, (since, now), is_swept))
+        let since = state.known_since(now, source);
+        Ok(hours(&state.queues.hour.steps, queues, (since, now), source))
     }
 }
 
@@ -164,7 +166,7 @@ mod tests {
 
     fn hour_of(steps: &Steps<Point>, queue: &str, now: Timestamp) -> QueueHour {
         let queue = name(queue);
-        let mut hours = hours(steps, [&queue].into_iter(), (at(0), now), false);
+        let mut hours = hours(steps, [&queue].into_iter(), (at(0), now), Source::OneServer);
         hours.pop().unwrap()
     }
 
@@ -188,7 +190,7 @@ mod tests {
             let (steps, now) = (steps(count), at(now));
             let hour = hour_of(&steps, "q", now);
             let series = Series { queue: name("q"), job_type: None };
-            let history = super::super::view(&steps, &series, (at(0), now), false);
+            let history = super::super::view(&steps, &series, (at(0), now), Source::OneServer);
             assert_eq!(hour.throughput, history.throughput);
             assert_eq!(hour.time_to_empty_seconds, history.time_to_empty_seconds);
         }

@@ -12,7 +12,7 @@ use tidegate_engine::{TickOutcome, request::Enqueued};
 use super::steps::{Depth, Point, Series};
 
 /// Most series of a step; what happens to others is not recorded. Their sketches take about 1 MB.
-const MAX_SERIES: usize = 400;
+pub(super) const MAX_SERIES: usize = 400;
 /// The relative error of quantiles.
 const ERROR: f64 = 0.05;
 /// Most buckets of a sketch.
@@ -153,9 +153,8 @@ impl Recorder {
         self.recorded = lasting.into_iter().map(|(series, point)| (series, point.depth)).collect();
     }
 
-    /// Ends the step: the points of the series to which something happened, and of those with other
-    /// jobs than in their latest point.
-    pub fn take(&mut self) -> Vec<(Series, Point)> {
+    /// Ends the step: what happened to the series, without their jobs.
+    pub fn take_counts(&mut self) -> HashMap<Series, Point> {
         self.series = 0;
         let mut points = HashMap::new();
         for (queue, of_queue) in std::mem::take(&mut self.queues) {
@@ -165,6 +164,13 @@ impl Recorder {
                 points.insert(series(Some(job_type)), point_of(&counts));
             }
         }
+        points
+    }
+
+    /// Ends the step: the points of the series to which something happened, and of those with other
+    /// jobs than in their latest point.
+    pub fn take(&mut self) -> Vec<(Series, Point)> {
+        let mut points = self.take_counts();
         let gone: Vec<Series> =
             self.recorded.keys().filter(|of| !self.depths.contains_key(of)).cloned().collect();
         let now = self.depths.iter().map(|(of, depth)| (of.clone(), *depth));

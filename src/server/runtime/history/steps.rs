@@ -38,9 +38,11 @@ pub(super) fn span_of(range: HistoryRange) -> Duration {
 }
 
 /// What happened to a series in a step.
-pub(super) trait Sample: Copy + Serialize + DeserializeOwned {
+pub(super) trait Sample: Copy + Default + Serialize + DeserializeOwned {
     /// What a series is of.
     type Series: Clone + Ord + std::hash::Hash + Serialize + DeserializeOwned;
+    /// The numbers that last until the next point of the series.
+    type Lasting: Copy + Default;
 
     /// How much of a range is kept.
     fn bounds(range: HistoryRange) -> Bounds;
@@ -50,6 +52,9 @@ pub(super) trait Sample: Copy + Serialize + DeserializeOwned {
 
     /// Whether it has numbers that last until the next point of the series.
     fn lasts(&self) -> bool;
+
+    /// Replaces these numbers.
+    fn set_lasting(&mut self, lasting: Self::Lasting);
 
     /// Those of several steps, in their order, as one.
     fn sum<'a>(points: impl Iterator<Item = &'a Self>) -> Self
@@ -115,6 +120,7 @@ pub(super) struct Point {
 
 impl Sample for Point {
     type Series = Series;
+    type Lasting = Depth;
 
     /// An hour takes about 2 MB and a day about 3 MB, and the series 0.5 MB.
     fn bounds(range: HistoryRange) -> Bounds {
@@ -135,6 +141,10 @@ impl Sample for Point {
 
     fn lasts(&self) -> bool {
         self.depth.live() > 0
+    }
+
+    fn set_lasting(&mut self, depth: Depth) {
+        self.depth = depth;
     }
 
     /// Quantiles are pooled. Those of run times weigh as much as jobs ended in their step: how many

@@ -1,5 +1,4 @@
-//! The history of processes that share a store: the counts of each sweep, a minute after the other.
-//! A server has counted the jobs by phase; functions take what the store has counted.
+//! The history of functions: what the store has counted at each sweep, a minute after the other.
 //!
 //! What ended follows from two sweeps: the counts of ended jobs only rise, but for those that
 //! expired, which count as nothing.
@@ -124,11 +123,7 @@ impl Server {
         }
         let weights = counted.kept.iter().flatten();
         let weights = weights.map(|(queue, kept)| (queue.clone(), kept.running_weight)).collect();
-        let measured = self.inner.measurement.get(now).filter(|_| !self.inner.is_serverless());
-        let depths = match measured {
-            Some(measured) => depths(&catalog, &measured.counts, &measured.weights),
-            None => depths(&catalog, &counts, &weights),
-        };
+        let depths = depths(&catalog, &counts, &weights);
         let point = |(series, swept): (Series, Swept)| {
             let depth = depths.get(&series).copied().unwrap_or_default();
             let point = Point { depth, ..Point::default() };

@@ -203,7 +203,7 @@ fn what_ended_follows_from_two_sweeps() {
     state.add_swept(at(2), sweep(22, 130, 6));
     // Sums of buckets have expired.
     state.add_swept(at(3), sweep(12, 80, 2));
-    let view = view(&state.queues.hour.steps, &series(), (at(1), at(4)), true);
+    let view = view(&state.queues.hour.steps, &series(), (at(1), at(4)), Source::Sweeps);
     let shown: Vec<_> = view.points.iter().map(|point| (point.finished, point.failed)).collect();
     assert_eq!(shown, [(0, 0), (30, 1), (0, 0)]);
     assert_eq!((view.step_seconds, view.throughput.over_seconds), (60, 180.0));
@@ -225,7 +225,8 @@ fn a_queue_is_empty_when_its_due_jobs_have_fallen_to_none() {
     for step in 1..=30 {
         steps.push(at(step * 10), vec![(series.clone(), point(10, 12, 120 - 2 * step as u32))]);
     }
-    let seen = |steps: &Steps<Point>, now| view(steps, &series, (at(0), at(now)), false);
+    let seen =
+        |steps: &Steps<Point>, now| view(steps, &series, (at(0), at(now)), Source::OneServer);
     let (rates, left) = (seen(&steps, 310).throughput, seen(&steps, 310).time_to_empty_seconds);
     assert_eq!((rates.over_seconds, rates.enqueued_per_second), (300.0, Some(1.0)));
     assert_eq!((rates.finished_per_second, left), (1.2, Some(300.0)));
@@ -234,7 +235,7 @@ fn a_queue_is_empty_when_its_due_jobs_have_fallen_to_none() {
     // Only the last five minutes count, and of a new server the time since its start.
     let later = seen(&steps, 700).throughput;
     assert_eq!((later.over_seconds, later.finished_per_second), (300.0, 0.0));
-    let new = view(&steps, &series, (at(312), at(331)), false).throughput;
+    let new = view(&steps, &series, (at(312), at(331)), Source::OneServer).throughput;
     assert_eq!((new.over_seconds, new.enqueued_per_second), (20.0, Some(5.0)));
 }
 

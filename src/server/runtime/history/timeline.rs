@@ -140,7 +140,7 @@ pub(super) fn read<P: Sample>(record: &Record) -> Option<(Timestamp, Vec<StoredP
 /// As [`read`], without what sweeps counted.
 pub(super) fn read_step<P: Sample>(record: &Record) -> Option<NewStep<P>> {
     let (at, points) = read::<P>(record)?;
-    Some((at, points.into_iter().map(|of| (of.series, of.point)).collect()))
+    Some((at, plain_points(points)))
 }
 
 /// A step as a record, which is kept for as long as its range.
@@ -159,13 +159,22 @@ pub(super) fn write_of<P: Sample>(
     range: HistoryRange,
     (at, points): NewStep<P>,
 ) -> Result<Option<Write>, Error> {
-    let points = points.into_iter();
-    let points = points.map(|(series, point)| StoredPoint { series, point, swept: None });
-    let points: Vec<_> = points.collect();
+    let points = stored_points(points);
     if points.is_empty() {
         return Ok(None);
     }
     Ok(Some(Write::PutRecord(record_of(range, at, &points)?)))
+}
+
+/// Points as records have them.
+pub(super) fn stored_points<P: Sample>(points: Vec<(P::Series, P)>) -> Vec<StoredPoint<P>> {
+    let points = points.into_iter();
+    points.map(|(series, point)| StoredPoint { series, point, swept: None }).collect()
+}
+
+/// Points without what sweeps counted.
+pub(super) fn plain_points<P: Sample>(points: Vec<StoredPoint<P>>) -> Vec<(P::Series, P)> {
+    points.into_iter().map(|of| (of.series, of.point)).collect()
 }
 
 /// Stores a step that a sweep counted.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    STEP, seconds_of,
+    MAX_READ_AGE, seconds_of,
     steps::{Bounds, Sample, is_zero, span_of},
     timeline::DAY_STEP,
 };
@@ -17,7 +17,7 @@ use tidegate_api::{HistoryRange, WorkerHistory, WorkerHistoryPoint};
 use tidegate_core::job::{Job, Outcome, lifecycle::AttemptRecord};
 
 /// Most workers of a step; what happens at others is not recorded.
-const MAX_WORKERS: usize = 400;
+pub(super) const MAX_WORKERS: usize = 400;
 
 /// A worker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -39,6 +39,7 @@ pub(super) struct WorkerPoint {
 
 impl Sample for WorkerPoint {
     type Series = WorkerName;
+    type Lasting = u32;
 
     /// Each range takes about 0.4 MB, and its series 0.2 MB.
     fn bounds(range: HistoryRange) -> Bounds {
@@ -54,6 +55,10 @@ impl Sample for WorkerPoint {
 
     fn lasts(&self) -> bool {
         self.running > 0
+    }
+
+    fn set_lasting(&mut self, running: u32) {
+        self.running = running;
     }
 
     fn sum<'a>(points: impl Iterator<Item = &'a Self>) -> Self {
@@ -95,15 +100,18 @@ impl WorkerRecorder {
         self.recorded = running.collect();
     }
 
+    /// Ends the step: the workers at which an attempt ended, without what runs there.
+    pub fn take_ended(&mut self) -> Vec<(WorkerName, WorkerPoint)> {
+        let ended = std::mem::take(&mut self.ended).into_iter();
+        ended.map(|(worker, point)| (WorkerName { worker }, point)).collect()
+    }
+
     /// Ends the step: the points of the workers at which an attempt ended, and of those that run
     /// another number of jobs than in their latest point.
     pub fn take(&mut self, running: &BTreeMap<String, u64>) -> Vec<(WorkerName, WorkerPoint)> {
         let mut points: BTreeMap<String, WorkerPoint> =
             std::mem::take(&mut self.ended).into_iter().collect();
-        let runs = |worker: &str| {
-            let jobs = running.get(worker).copied().unwrap_or_default();
-            u32::try_from(jobs).unwrap_or(u32::MAX)
-        };
+        let runs = |worker: &str| number(running.get(worker).copied().unwrap_or_default());
         let known = |worker: &str| self.recorded.get(worker).copied().unwrap_or_default();
         for worker in running.keys().chain(self.recorded.keys()) {
             let has_changed = known(worker) != runs(worker);
@@ -123,6 +131,20 @@ impl WorkerRecorder {
     }
 }
 
+/// A number of jobs, as points have it.
+fn number(jobs: u64) -> u32 {
+    u32::try_from(jobs).unwrap_or(u32::MAX)
+}
+
+/// What runs at each worker, as points have it. Of too many workers, those that run most.
+pub(super) fn lasting(running: BTreeMap<String, u64>) -> HashMap<WorkerName, u32> {
+    let mut running: Vec<(String, u64)> = running.into_iter().collect();
+    running.sort_by_key(|(_, jobs)| std::cmp::Reverse(*jobs));
+    running.truncate(MAX_WORKERS);
+    let running = running.into_iter();
+    running.map(|(worker, jobs)| (WorkerName { worker }, number(jobs))).collect()
+}
+
 impl Inner {
     /// Counts the end of the latest attempt of a job that had no report, if the job ended with it or
     /// continues.
@@ -132,7 +154,7 @@ impl Inner {
             job.ended_at().is_none_or(|ended_at| entry.ended_at == ended_at)
         };
         if let Some(entry) = job.life.history.last().filter(is_of_now)
-            && !self.shares_store()
+            && !self.is_serverless()
         {
             self.history.workers.lock().attempt_ended(entry);
         }
@@ -144,8 +166,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// 400 for a bad name; 404 `worker_not_found`. A server that shares its store has no
-    /// history of workers, because it does not know what others run.
+    /// 400 for a bad name; 404 `worker_not_found`; the store's. Functions have no history of workers,
+    /// because none of them knows what others did.
     pub async fn worker_history(
         &self,
         name: &str,
@@ -153,6 +175,12 @@ impl Server {
     ) -> Result<WorkerHistory, Error> {
         check_name(name)?;
         let worker = WorkerName { worker: name.to_owned() };
+        let source = self.inner.history_source();
+        if source.is_shared() {
+            for range in [HistoryRange::Hour, HistoryRange::Day] {
+                self.read_new_worker_steps(range, MAX_READ_AGE).await?;
+            }
+        }
         let now = self.now();
         let (from, points, has_any) = {
             let state = self.inner.history.state.lock();
@@ -172,7 +200,7 @@ impl Server {
             self.worker(name).await?;
         }
         let step = match range {
-            HistoryRange::Hour => STEP,
+            HistoryRange::Hour => source.step(),
             HistoryRange::Day => DAY_STEP,
         };
         Ok(WorkerHistory { step_seconds: seconds_of(step), from, points })

@@ -23,6 +23,7 @@ use serde_json::value::RawValue;
 use tidegate_api::UsageView;
 
 use self::redact::Bodies;
+pub(super) use self::stored::group;
 use super::{Inner, Server};
 use tidegate_backends::wasm::{
     record,

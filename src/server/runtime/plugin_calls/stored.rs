@@ -12,6 +12,9 @@
 //! | `GROUP.fault-012` | the call without its input and answer |
 //! | `GROUP.body-fault-012` | its body: its id, its input and its answer |
 //!
+//! Servers that share a store have a record more of each plugin, `GROUP.seen`, which has no call
+//! ([`plugin_seen`](crate::runtime::plugin_seen)).
+//!
 //! They are written in one transaction, which a store may make in steps. A body belongs to the call
 //! in its place only if it has the id of that call.
 
@@ -100,7 +103,7 @@ impl Ring {
 }
 
 /// The group of a plugin's records.
-fn group(plugin: &PluginName) -> String {
+pub(in crate::runtime) fn group(plugin: &PluginName) -> String {
     let mut name = hex(&digest(&[plugin.as_str()]));
     name.truncate(32);
     name

@@ -17,6 +17,7 @@ pub(super) mod forward;
 mod forwarders;
 mod inbox;
 mod members;
+mod parts;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -27,10 +28,12 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 pub(super) use self::forward::Peers;
+pub(super) use self::parts::{PART_INTERVAL, Subject};
 pub(super) use self::store::{NoticingStore, Outgoing};
 use self::{
     forwarders::Forwarders,
     members::{Members, ServerRecord},
+    parts::PartState,
 };
 use super::{Builder, Inner, Server, StopPhase, WeakServer, embedded::operations};
 use tidegate_core::{
@@ -95,6 +98,8 @@ pub(super) struct Shared {
     full_workers: Notify,
     /// When the running jobs were read for a list of workers.
     running_read_at: tokio::sync::Mutex<Option<Timestamp>>,
+    /// What this server counted, and adds up of all.
+    parts: PartState,
 }
 
 impl Builder {
@@ -137,6 +142,7 @@ impl Shared {
             queues: Notify::new(),
             full_workers: Notify::new(),
             running_read_at: tokio::sync::Mutex::default(),
+            parts: PartState::default(),
         }
     }
 }
@@ -311,11 +317,11 @@ impl Server {
     }
 }
 
-/// Drops the records of servers that ended without a stop.
+/// Drops the records of servers that ended without a stop, and what no server has added.
 pub(super) async fn drop_old_records(inner: &Inner) -> Result<(), Error> {
     let store = &inner.engine.ports().store;
     store.purge(RecordKind::Server, inner.engine.now(), u64::MAX, MAX_SERVERS).await?;
-    Ok(())
+    inner.drop_old_parts().await
 }
 
 /// Starts the tasks of a server that shares its store.

@@ -5,6 +5,7 @@ mod forward;
 #[cfg(feature = "embedded")]
 mod forward_http;
 mod inbox;
+mod parts;
 mod stream;
 mod views;
 
@@ -108,8 +109,18 @@ impl Deployment {
 
     /// As [`Self::start_with`], with these peers.
     async fn start_as(&self, inbox: Option<Arc<dyn Inbox>>, peers: Option<Peers>) -> Server {
-        let mut builder =
-            builder_on(&self.clock, Arc::clone(&self.store), Arc::new(InMemory::new()));
+        let store = Arc::clone(&self.store);
+        self.builder(store, inbox, peers).start().await.unwrap()
+    }
+
+    /// A builder of another server, on `store`.
+    fn builder(
+        &self,
+        store: SharedStore,
+        inbox: Option<Arc<dyn Inbox>>,
+        peers: Option<Peers>,
+    ) -> Builder {
+        let mut builder = builder_on(&self.clock, store, Arc::new(InMemory::new()));
         let pushes = Arc::<Pushes>::default();
         self.pushes.lock().push(Arc::clone(&pushes));
         builder.target = pushes;
@@ -120,7 +131,7 @@ impl Deployment {
         };
         builder.inbox = inbox;
         builder.peers = peers;
-        builder.shared(Arc::new(notices)).start().await.unwrap()
+        builder.shared(Arc::new(notices))
     }
 
     /// Two servers that know each other: the owner of `what`, and the other one.

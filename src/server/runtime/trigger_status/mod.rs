@@ -1,9 +1,11 @@
 //! What the triggers did: numbers, and the latest events of each.
 //!
-//! It shows whether a trigger works. Nothing depends on it. An embedded server keeps it in memory and
-//! in [records](stored), so it outlasts a restart. Processes that share a store share no
-//! memory and end after minutes, so such a deployment does not show it.
+//! It shows whether a trigger works. Nothing depends on it. A server alone keeps it in memory and
+//! in [records](stored), so it outlasts a restart. Servers that share a store keep in memory what they
+//! have not stored yet: one of them [adds](added) to the records what all did. Functions share no memory
+//! and end after minutes, so such a deployment does not show it.
 
+mod added;
 mod stored;
 
 use std::collections::{HashMap, VecDeque};
@@ -149,8 +151,33 @@ impl TriggerStatuses {
     pub fn of(&self, trigger: &TriggerName, most: usize) -> TriggerStatus {
         match self.known.lock().triggers.get(trigger) {
             Some(kept) => kept.status(most),
-            None => Kept { since: self.started_at, ..Kept::default() }.status(0),
+            None => self.unmatched(),
         }
+    }
+
+    /// Takes the statuses out of memory, at most `most_triggers` and, but for the first, `most_bytes` of
+    /// events: those first that had no event for the longest time.
+    fn take(&self, most_triggers: usize, most_bytes: usize) -> Vec<(TriggerName, TriggerStatus)> {
+        let mut statuses = self.known.lock();
+        let known = statuses.triggers.iter().map(|(trigger, kept)| (kept.last_at, trigger.clone()));
+        let mut known: Vec<_> = known.collect();
+        known.sort_unstable();
+        let (mut taken, mut bytes) = (Vec::new(), 0);
+        for (_, trigger) in known.into_iter().take(most_triggers) {
+            let Some(kept) = statuses.triggers.get(&trigger) else { continue };
+            bytes += kept.bytes;
+            if bytes > most_bytes && !taken.is_empty() {
+                break;
+            }
+            taken.push((trigger.clone(), kept.status(MAX_EVENTS)));
+            statuses.remove(&trigger);
+        }
+        taken
+    }
+
+    /// The status of a trigger without an event.
+    fn unmatched(&self) -> TriggerStatus {
+        Kept { since: self.started_at, ..Kept::default() }.status(0)
     }
 
     /// Adds a status from before the start. What this process knows of the trigger already stays.
@@ -252,7 +279,7 @@ pub(crate) fn action_view(from: ingest::TriggerAction) -> TriggerAction {
 impl Inner {
     /// Records what triggers did about events.
     pub(super) fn record_trigger_actions(&self, answers: &[Result<Ingested, Error>]) {
-        if self.shares_store() {
+        if self.is_serverless() {
             return;
         }
         let at = self.engine.now();

@@ -1,9 +1,9 @@
 //! The status of triggers in the store, so that it outlasts a restart: one record for each trigger.
 //!
-//! A record has the whole status, so a trigger that handles no events costs nothing. Every few
-//! seconds the records of the triggers that handled some are written in one commit, as many as fit
-//! its bound, those first that were written longest ago. A process that is killed loses what its
-//! triggers did since their last write.
+//! A record has the whole status, so a trigger that handles no events costs nothing. A server alone
+//! writes them as follows. Every few seconds the records of the triggers that handled some are written
+//! in one commit, as many as fit its bound, those first that were written longest ago. A process that is
+//! killed loses what its triggers did since their last write.
 
 use std::time::Duration;
 
@@ -32,11 +32,14 @@ const MAX_COMMIT_BYTES: usize = 1 << 20;
 const PAGE_RECORDS: u32 = 100;
 const KIND: RecordKind = RecordKind::Trigger;
 
+/// Most records of one read by name.
+const PAGE_NAMED: usize = 25;
+
 /// A record's content.
 #[derive(Serialize, Deserialize)]
-struct Stored {
-    trigger: TriggerName,
-    status: TriggerStatus,
+pub(super) struct Stored {
+    pub trigger: TriggerName,
+    pub status: TriggerStatus,
 }
 
 fn record_name(trigger: &TriggerName) -> String {
@@ -51,7 +54,7 @@ fn read(record: &Record) -> Option<Stored> {
 }
 
 /// A write of a status; none for one that is too large, or without an event.
-fn write(trigger: TriggerName, status: TriggerStatus) -> Option<Write> {
+pub(super) fn write(trigger: TriggerName, status: TriggerStatus) -> Option<Write> {
     let (name, until) = (record_name(&trigger), status.last_at? + RETENTION);
     let bytes = serde_json::to_vec(&Stored { trigger, status })
         .inspect_err(|error| tracing::warn!(%error, "the status of a trigger was not stored"));
@@ -119,10 +122,36 @@ impl Inner {
         Ok(())
     }
 
+    /// The stored statuses of `triggers`, each with at most `most` events, in their order; none for one
+    /// without a record.
+    pub(super) async fn stored_statuses(
+        &self,
+        triggers: &[TriggerName],
+        most: usize,
+    ) -> Result<Vec<Option<TriggerStatus>>, Error> {
+        let mut statuses = Vec::with_capacity(triggers.len());
+        for names in triggers.chunks(PAGE_NAMED) {
+            let query = |trigger| RecordQuery {
+                kind: KIND,
+                prefix: record_name(trigger),
+                after: None,
+                limit: 1,
+            };
+            let queries: Vec<RecordQuery> = names.iter().map(query).collect();
+            let found = self.engine.ports().store.records(&queries).await?;
+            statuses.extend(found.iter().map(|page| {
+                let mut status = read(page.first()?)?.status;
+                status.recent.truncate(most);
+                Some(status)
+            }));
+        }
+        Ok(statuses)
+    }
+
     /// Forgets what a trigger did that was deleted, or that is new and has the name of an earlier
     /// one.
     pub(in crate::runtime) async fn forget_trigger_status(&self, trigger: &TriggerName) {
-        if self.shares_store() {
+        if self.is_serverless() {
             return;
         }
         let _storing = self.trigger_statuses.storing.lock().await;
@@ -206,7 +235,7 @@ mod tests {
     }
 
     fn status(server: &Server) -> TriggerStatus {
-        server.trigger_status(&name(TRIGGER), 200).unwrap()
+        server.inner.trigger_statuses.of(&name(TRIGGER), 200)
     }
 
     fn ids(server: &Server) -> Vec<String> {

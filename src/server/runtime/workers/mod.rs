@@ -207,13 +207,8 @@ impl Server {
 
     /// Whether a worker is to end. If that cannot be read, its next request learns it.
     pub(crate) async fn is_worker_stopping(&self, name: Option<&str>) -> bool {
-        let engine = &self.inner.engine;
-        // The lease call has just read the configuration, and on a table each read has a price.
-        let catalog = if self.inner.is_serverless() {
-            engine.known_catalog().await
-        } else {
-            engine.catalog().await
-        };
+        // The lease call has just read the configuration, and each read may cost a round trip.
+        let catalog = self.inner.engine.known_catalog().await;
         catalog.is_ok_and(|catalog| is_stopping(&catalog, name))
     }
 

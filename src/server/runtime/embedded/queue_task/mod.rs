@@ -270,7 +270,9 @@ impl Task {
         } else {
             ended.since(began)
         };
-        self.scanning = outcome.again;
+        // The demands may have been other ones.
+        let is_outdated = catalog.version != inner.engine.seen_version();
+        self.scanning = outcome.again && !is_outdated;
         let due_at = outcome.next_at;
         let claimed: usize = outcome.claimed.iter().map(|claimed| claimed.job.input_bytes()).sum();
         // A due job may have been left because it did not fit.
@@ -281,7 +283,7 @@ impl Task {
         if notify {
             self.notify_watches();
         }
-        if self.scanning || (may_be_full && claimed > 0) {
+        if self.scanning || is_outdated || (may_be_full && claimed > 0) {
             Some(ended + pause)
         } else {
             self.next_tick_at(due_at, &**clock, began)
@@ -295,7 +297,8 @@ impl Task {
         batch: &mut Batch,
         draining: bool,
     ) -> Result<CommittedTick, Error> {
-        let catalog = inner.engine.catalog().await?;
+        // The tick reads the current one, as the caller of each message has done.
+        let catalog = inner.engine.known_catalog().await?;
         let (mut input, requesters) = if draining {
             Default::default()
         } else {
