@@ -31,7 +31,7 @@ type Stage = (&'static str, &'static [(&'static str, &'static str)], &'static [&
 /// The load of the test with kills: five rounds of 200 jobs, where `./test` runs one.
 const ROUNDS: (&str, &str) = ("TIDEGATE_LOCAL_STACK_ROUNDS", "5");
 
-const STAGES: [Stage; 20] = [
+const STAGES: [Stage; 21] = [
     ("tests", &[], &["./test"]),
     ("dependencies, doc comments", &[], &["./test", "static"]),
     ("each crate alone", &[], &["bash", "-c", EACH_CRATE_ALONE]),
@@ -80,6 +80,24 @@ const STAGES: [Stage; 20] = [
             "only",
             "-E",
             "test(sixty_times) + test(lost_two_hundred_times) + test(on_a_full_disk)",
+        ],
+    ),
+    (
+        "Postgres: minutes of restarts, ten minutes of an open transaction",
+        &[],
+        &[
+            "cargo",
+            "nextest",
+            "run",
+            "--workspace",
+            "--features",
+            "aws",
+            "--run-ignored",
+            "only",
+            "--test-threads",
+            "1",
+            "-E",
+            "test(restarted_for_minutes) + test(for_ten_minutes)",
         ],
     ),
     ("scale: every scenario in full", &[], &scale::RUN),

@@ -7,11 +7,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio_postgres::Row;
 
-use super::{PostgresStore, connect::Readers, row::column};
+use super::{PostgresStore, connect::Readers, error::Fault, row::column};
 use crate::unreadable::log_damage;
 use tidegate_core::{
     job::JobId,
-    port::{Inbox, InboxPage, InboxRequest, InboxRules, StoreError},
+    port::{Inbox, InboxClosing, InboxPage, InboxRequest, InboxRules, StoreError},
     time::Timestamp,
 };
 
@@ -37,6 +37,23 @@ const NEWEST: &str =
 const REQUEST: &str = concat!("SELECT ", request_columns!(), " FROM inbox WHERE id = $1");
 const SET_RULES: &str = "UPDATE inbox_rules SET max_data_bytes = $1, create_unknown_types = $2 \
      WHERE max_data_bytes <> $1 OR create_unknown_types <> $2";
+/// Whether the inbox is closed.
+const IS_CLOSED: &str = "SELECT FROM pg_constraint WHERE conrelid = 'inbox'::regclass \
+     AND conname = 'the_jobs_are_moved_to_another_store'";
+/// Closes the inbox. The change waits for every transaction that has written a request. Then it holds for
+/// all, also for one whose snapshot still has the former rules.
+const CLOSE: &str = "ALTER TABLE inbox ADD CONSTRAINT the_jobs_are_moved_to_another_store \
+     CHECK (false) NOT VALID";
+/// Opens a closed inbox.
+const OPEN: &str =
+    "ALTER TABLE inbox DROP CONSTRAINT IF EXISTS the_jobs_are_moved_to_another_store";
+/// The other users of the table, for people. A prepared transaction has no process.
+const USERS: &str = "SELECT DISTINCT coalesce('process ' || l.pid || ' of role ' || a.usename \
+         || coalesce(', ' || nullif(a.application_name, ''), ''), 'a prepared transaction') \
+     FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid \
+     WHERE l.relation = 'inbox'::regclass AND l.granted AND l.pid IS DISTINCT FROM pg_backend_pid() \
+         AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
+     ORDER BY 1 LIMIT 20";
 /// How long the oldest request has waited, in seconds.
 pub(super) const OLDEST_AGE: &str = "SELECT floor(extract(epoch FROM clock_timestamp() - \
      (SELECT called_at FROM inbox WHERE n > 0 ORDER BY n LIMIT 1)))::bigint";
@@ -75,12 +92,42 @@ fn request(row: &Row) -> Result<InboxRequest, StoreError> {
     })
 }
 
+impl PostgresInbox {
+    async fn is_closed(&self) -> Result<bool, StoreError> {
+        Ok(!self.readers.query(IS_CLOSED, &[]).await?.is_empty())
+    }
+}
+
 #[async_trait]
 impl Inbox for PostgresInbox {
     async fn set_rules(&self, rules: InboxRules) -> Result<(), StoreError> {
+        if self.is_closed().await? {
+            let link = self.readers.connector().open().await?;
+            link.run(OPEN).await.map_err(Fault::into_error)?;
+        }
         let most = i64::try_from(rules.max_data_bytes).unwrap_or(i64::MAX);
         self.readers.query(SET_RULES, &[&most, &rules.create_unknown_types]).await?;
         Ok(())
+    }
+
+    /// Waits for as long as a session waits for a lock.
+    async fn close(&self) -> Result<InboxClosing, StoreError> {
+        // `enqueue` refuses calls with the reason, and does not wait behind the change below.
+        self.readers.query(SET_RULES, &[&0_i64, &false]).await?;
+        if self.is_closed().await? {
+            return Ok(InboxClosing::Closed);
+        }
+        // Other readers must not wait on this connection.
+        let link = self.readers.connector().open().await?;
+        match link.run(CLOSE).await {
+            Ok(()) => Ok(InboxClosing::Closed),
+            Err(Fault::Again(_)) => {
+                let users = link.query(USERS, &[]).await.map_err(Fault::into_error)?;
+                let users = users.iter().map(|row| column::<String>(row, 0));
+                Ok(InboxClosing::InUse(users.collect::<Result<Vec<_>, _>>()?))
+            }
+            Err(fault) => Err(fault.into_error()),
+        }
     }
 
     async fn requests(&self, after: u64, until: u64, limit: u32) -> Result<InboxPage, StoreError> {

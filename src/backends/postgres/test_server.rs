@@ -4,7 +4,8 @@
 #![allow(clippy::disallowed_methods, reason = "tests find the programs of this machine")]
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, Write as _},
     net::TcpListener,
     os::unix::{
         fs::{DirBuilderExt as _, PermissionsExt as _, lchown},
@@ -113,6 +114,11 @@ impl OwnServer {
         Self::start_with(dir.to_owned(), PORT, |_| Ok(String::new()))
     }
 
+    /// Starts the server with these lines of settings in addition to the usual ones.
+    pub fn start_as(settings: &str) -> Self {
+        Self::start_with(own_folder(), PORT, |_| Ok(settings.to_owned()))
+    }
+
     /// Starts a server that accepts encrypted connections on a port of `localhost`, with this certificate
     /// and its key in PEM.
     pub fn with_tls(certificate: &str, key: &str) -> Self {
@@ -160,11 +166,79 @@ impl OwnServer {
         socket_of(&self.dir, self.port)
     }
 
+    /// The address of this server and of its standby: a connection leads to the one that takes writes.
+    pub fn address_with(&self, standby: &Self) -> String {
+        let place = |server: &Self| format!("{}:{}", host_of(&server.dir), server.port);
+        let places = format!("{},{}", place(self), place(standby));
+        format!(
+            "postgres://tidegate@{places}/postgres?sslmode=disable&target_session_attrs=read-write"
+        )
+    }
+
+    /// Kills it with SIGKILL, unless it has ended. It cannot be started again.
+    pub fn kill(&self) {
+        self.end();
+        // What stops servers at the end of the tests must not take its number for that of another process.
+        fs::remove_file(self.dir.join("data/postmaster.pid")).expect("a killed server leaves it");
+    }
+
     /// Kills it with SIGKILL, unless it has ended, and starts it again on its data.
     pub fn kill_and_start(&self) {
+        self.end();
+        *self.process.lock() = serve(&self.dir, self.port).expect("it can be started again");
+    }
+
+    fn end(&self) {
         let mut process = self.process.lock();
         process.kill().and_then(|()| process.wait()).expect("it is a child of this process");
+    }
+
+    /// Stops it as for an update, which ends all connections, and starts it again.
+    pub fn restart(&self) {
+        let mut process = self.process.lock();
+        stop(&mut process).expect("it is a child of this process");
         *process = serve(&self.dir, self.port).expect("it can be started again");
+    }
+
+    /// Starts a standby of this server, which confirms each of its commits from now on. It begins with a
+    /// cold copy: no more than the server's own program is needed, and this server is stopped meanwhile.
+    pub fn start_standby(&self) -> Self {
+        let dir = PathBuf::from(format!("{}-standby", self.dir.display()));
+        let process = self.copy_and_serve(&dir).expect("a standby can be started");
+        Self { dir, port: PORT, process: Mutex::new(process) }
+    }
+
+    fn copy_and_serve(&self, dir: &Path) -> io::Result<Child> {
+        let mut process = self.process.lock();
+        stop(&mut process)?;
+        make_folder(dir)?;
+        let (own, data) = (self.dir.join("data"), dir.join("data"));
+        let copied = Command::new("cp").arg("-a").arg(&own).arg(&data).status()?;
+        assert!(copied.success(), "the data can be copied");
+        let signal = data.join("standby.signal");
+        fs::write(&signal, "")?;
+        give(&signal)?;
+        let primary = format!(
+            "primary_conninfo = 'host={} port={} user=tidegate application_name=standby'\n",
+            self.dir.display(),
+            self.port
+        );
+        add_settings(&data, &primary)?;
+        add_settings(&own, "synchronous_standby_names = 'standby'\n")?;
+        *process = serve(&self.dir, self.port)?;
+        end_with(dir, std::process::id())?;
+        serve(dir, PORT)
+    }
+
+    /// Makes a standby a server that takes writes.
+    pub fn promote(&self) {
+        let config: tokio_postgres::Config = self.address().parse().expect("it is valid");
+        wait_for(async move {
+            let (client, connection) = config.connect(tokio_postgres::NoTls).await?;
+            tokio::spawn(connection);
+            client.simple_query("SELECT pg_promote()").await
+        })
+        .expect("it is a standby");
     }
 }
 
@@ -198,6 +272,19 @@ fn start(dir: &Path, port: u16, owner: u32, settings: &str) -> io::Result<Child>
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     fs::write(data.join("postgresql.auto.conf"), format!("{SETTINGS}{settings}"))?;
     let process = serve(dir, port)?;
+    end_with(dir, owner)?;
+    Ok(process)
+}
+
+/// Adds lines to the settings of the server whose data is in `data`.
+fn add_settings(data: &Path, settings: &str) -> io::Result<()> {
+    let file = data.join("postgresql.auto.conf");
+    fs::File::options().append(true).open(file)?.write_all(settings.as_bytes())
+}
+
+/// Stops the server in `dir` when the process `owner` ends, and removes the folder.
+fn end_with(dir: &Path, owner: u32) -> io::Result<()> {
+    let data = dir.join("data");
     let script = format!(
         "while kill -0 {owner}; do sleep 1; done; server=$(head -n 1 '{data}/postmaster.pid'); \
          kill -QUIT $server; while kill -0 $server; do sleep 0.1; done; rm -rf '{dir}'",
@@ -207,7 +294,14 @@ fn start(dir: &Path, port: u16, owner: u32, settings: &str) -> io::Result<Child>
     let mut shell = command(Path::new("sh"), None);
     shell.args(["-c", &script]).stdout(Stdio::null()).stderr(Stdio::null());
     shell.process_group(0).spawn()?;
-    Ok(process)
+    Ok(())
+}
+
+/// Stops a server, which ends all its connections.
+fn stop(process: &mut Child) -> io::Result<()> {
+    let mut shell = command(Path::new("sh"), None);
+    shell.args(["-c", &format!("kill -INT {}", process.id())]).status()?;
+    process.wait().map(drop)
 }
 
 /// Starts the server in `dir` on its data, and waits until it answers.
@@ -237,16 +331,19 @@ fn serve(dir: &Path, port: u16) -> io::Result<Child> {
         }
         io::Result::Ok(None)
     };
-    // The caller may be on a runtime.
-    let waiter = std::thread::spawn(|| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.expect("a runtime can be made").block_on(ready)
-    });
-    let started = waiter.join().expect("it does not panic")?;
-    Ok(started.unwrap_or_else(|| {
+    Ok(wait_for(ready)?.unwrap_or_else(|| {
         let log = fs::read_to_string(dir.join("log")).unwrap_or_default();
         panic!("the server does not answer: {log}")
     }))
+}
+
+/// The output of `future`. The caller may be on a runtime.
+fn wait_for<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> T {
+    let waiter = std::thread::spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime can be made").block_on(future)
+    });
+    waiter.join().expect("it does not panic")
 }
 
 /// The address of a database of the server with its socket in `dir`.
@@ -255,8 +352,12 @@ pub fn address_in(dir: &Path, database: &str) -> String {
 }
 
 fn address_of(dir: &Path, port: u16, database: &str) -> String {
-    let host = dir.display().to_string().replace('/', "%2F");
-    format!("postgres://tidegate@{host}:{port}/{database}?sslmode=disable")
+    format!("postgres://tidegate@{}:{port}/{database}?sslmode=disable", host_of(dir))
+}
+
+/// A folder with a socket as the host of an address.
+fn host_of(dir: &Path) -> String {
+    dir.display().to_string().replace('/', "%2F")
 }
 
 /// The socket of the server on `port` whose sockets are in `dir`.

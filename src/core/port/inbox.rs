@@ -45,17 +45,31 @@ pub struct InboxPage {
 /// What an inbox checks before it accepts a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InboxRules {
-    /// Most bytes of the data. With zero, every request is refused: the jobs are moved to another store.
+    /// Most bytes of the data. Not zero.
     pub max_data_bytes: usize,
     /// Whether a type that is not configured is accepted.
     pub create_unknown_types: bool,
 }
 
+/// What an attempt to close an inbox has reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InboxClosing {
+    /// No transaction adds a request any more, not even one that began before.
+    Closed,
+    /// Transactions that may have made requests are open. Those that begin to request are refused
+    /// already. Each is described for people; none may be known.
+    InUse(Vec<String>),
+}
+
 /// The inbox of a job store.
 #[async_trait]
 pub trait Inbox: Send + Sync {
-    /// Sets what the inbox checks from now on.
+    /// Sets what the inbox checks from now on, and opens it if it was closed.
     async fn set_rules(&self, rules: InboxRules) -> Result<(), StoreError>;
+
+    /// Refuses every request from now on, because the jobs are moved to another store, and waits a few
+    /// seconds for the end of the transactions that have made one. A repeat waits again.
+    async fn close(&self) -> Result<InboxClosing, StoreError>;
 
     /// The first requests by number, at most `limit`, with numbers after `after` and up to `until`.
     /// Fewer if they are large.

@@ -19,8 +19,9 @@ impl Move {
     /// # Errors
     ///
     /// [`MoveError::Refused`] if a server uses one of the stores, if the source is empty, has requests of
-    /// applications or a bulk operation that is half done, or if the target holds anything but a part of
-    /// this move. Then nothing has changed.
+    /// applications, open transactions that may have made some, or a bulk operation that is half done, or
+    /// if the target holds anything but a part of this move. Then nothing has changed, except that the
+    /// inbox of the source may be closed until a server starts there.
     pub async fn begin(&self, id: String) -> Result<Begun, MoveError> {
         let (from, to) = (&self.from, &self.to);
         let (source, target) = (Mark::read(from).await?, Mark::read(to).await?);

@@ -1,4 +1,9 @@
 //! Large bodies and the code of plugins: copied one by one, each as a whole.
+//!
+//! One object is in memory, and two while they are compared. A body has at most 64 MiB, the bound of the
+//! setting `max_data_bytes`; a component of a plugin has 32 MiB, and its compiled code a few times as much.
+//! Objects are in a store with their jobs, so a server must have room for each of them anyway, and parts of
+//! an object would need a mark of their own for the one that is half written.
 
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{Move, MoveError, Part, Side, mark};
 use tidegate_core::port::{
-    InboxRules, Txn, Write,
+    Inbox, InboxClosing, Txn, Write,
     job_store::{ItemKind, Record, RecordKind, RecordQuery},
 };
 
@@ -18,6 +18,8 @@ const LOOKS: u32 = 12;
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Most servers that share a store.
 const MAX_SERVERS: u32 = 1000;
+/// How often an inbox is closed that open transactions use. Each attempt waits for them: on Postgres 2 s.
+const MAX_CLOSINGS: u32 = 5;
 
 impl Move {
     /// Refuses a target that has anything.
@@ -134,12 +136,11 @@ impl Side {
         Ok(records.into_iter().map(|record| (record.name.clone(), record)).collect())
     }
 
-    /// Has the inbox refuse what applications request from now on, and refuses if it holds requests. A
-    /// server that starts lets applications in again.
+    /// Closes the inbox, and refuses if it holds requests, or if transactions that may have made some do
+    /// not end. A server that starts opens it again.
     pub(super) async fn refuse_requests(&self) -> Result<(), MoveError> {
         let Some(inbox) = &self.inbox else { return Ok(()) };
-        let nothing = InboxRules { max_data_bytes: 0, create_unknown_types: false };
-        inbox.set_rules(nothing).await.map_err(|error| self.failed(error))?;
+        self.close(&**inbox).await?;
         let waiting = inbox.requests(0, u64::MAX, 1).await.map_err(|error| self.failed(error))?;
         if waiting.last.is_none() {
             return Ok(());
@@ -148,6 +149,24 @@ impl Side {
             "applications have requested jobs in {} that no server has added yet: stop the \
              applications, let a server run there until its inbox is empty, and begin again (if \
              this move went on, first give it up with `tidegate move --abort --from`)",
+            self.place
+        )))
+    }
+
+    /// Closes the inbox: a transaction that requested a job before and commits later would leave its
+    /// request behind.
+    async fn close(&self, inbox: &dyn Inbox) -> Result<(), MoveError> {
+        let mut users = Vec::new();
+        for _ in 0..MAX_CLOSINGS {
+            match inbox.close().await.map_err(|error| self.failed(error))? {
+                InboxClosing::Closed => return Ok(()),
+                InboxClosing::InUse(now) => users = now,
+            }
+        }
+        let users = if users.is_empty() { "none is visible now".into() } else { users.join("; ") };
+        Err(MoveError::refused(format!(
+            "transactions of applications that may have requested jobs in {} are still open ({users}): \
+             stop the applications or end these transactions, and begin again",
             self.place
         )))
     }

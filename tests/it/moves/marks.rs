@@ -1,13 +1,17 @@
 //! The marks of a move: what may begin, and what an engine refuses.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
 
+use async_trait::async_trait;
 use serde_json::json;
 use tidegate_backends::system::SystemEntropy;
 use tidegate_core::{
     job::JobId,
     port::{
-        InboxRequest,
+        Inbox, InboxClosing, InboxPage, InboxRequest, InboxRules, StoreError,
         job_store::{ItemKind, Write},
         policy::NoPolicy,
     },
@@ -135,6 +139,55 @@ async fn requests_of_applications_are_added_before_a_move() {
     assert_eq!(refusal(&from).await, None, "a server may add them");
     committed(&*store, vec![Write::TakeRequest(id)]).await;
     assert!(moved(&of(&from, &to), "one").await.unwrap().is_equal());
+}
+
+/// An inbox that a transaction uses until so many attempts to close it.
+struct UsedInbox {
+    store: Arc<MemoryStore>,
+    attempts_left: AtomicU32,
+}
+
+#[async_trait]
+impl Inbox for UsedInbox {
+    async fn set_rules(&self, rules: InboxRules) -> Result<(), StoreError> {
+        self.store.set_rules(rules).await
+    }
+
+    async fn close(&self) -> Result<InboxClosing, StoreError> {
+        let left = self.attempts_left.load(Ordering::Relaxed);
+        self.attempts_left.store(left.saturating_sub(1), Ordering::Relaxed);
+        let users = || vec!["process 7 of role shop".to_owned()];
+        Ok(if left == 0 { InboxClosing::Closed } else { InboxClosing::InUse(users()) })
+    }
+
+    async fn requests(&self, after: u64, until: u64, limit: u32) -> Result<InboxPage, StoreError> {
+        assert_eq!(self.attempts_left.load(Ordering::Relaxed), 0, "it is read when it is closed");
+        self.store.requests(after, until, limit).await
+    }
+
+    async fn newest(&self) -> Result<u64, StoreError> {
+        self.store.newest().await
+    }
+
+    async fn request(&self, id: &JobId) -> Result<Option<InboxRequest>, StoreError> {
+        self.store.request(id).await
+    }
+}
+
+#[tokio::test]
+async fn a_transaction_that_may_have_requested_jobs_stops_a_move() {
+    let store = Arc::new(MemoryStore::new());
+    committed(&*store, vec![Write::AddJob(job("j").build())]).await;
+    let used = |attempts| {
+        let attempts_left = AtomicU32::new(attempts);
+        let inbox = Arc::new(UsedInbox { store: Arc::clone(&store), attempts_left });
+        Side { inbox: Some(inbox), ..side(Arc::clone(&store) as _, "it") }
+    };
+    let for_long = used(1000);
+    let refused = moved(&of(&for_long, &empty()), "one").await.unwrap_err().to_string();
+    assert!(refused.contains("are still open (process 7 of role shop)"), "{refused}");
+    assert_eq!(refusal(&for_long).await, None, "servers may use it");
+    assert!(moved(&of(&used(3), &empty()), "two").await.unwrap().is_equal());
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@
 //! | a process dies at any step, or is paused for a minute | [`scheduler`] |
 //! | a process is killed at its timeout | `World::draw_timeout` |
 //! | a commit stops half way, fails, is throttled, or its answer is lost | [`store`] |
+//! | a commit happens after its connection ended; a page lacks jobs of other servers | [`shared`] |
 //! | the same for a request of a table, and an empty page | [`table`] |
 //! | a message is lost, arrives twice, or minutes late | `World::arrival` |
 //! | ticks and sweeps are off for a day | `RunConfig::ticks_off` |
@@ -22,6 +23,7 @@ mod model;
 mod plugins;
 mod releases;
 mod scheduler;
+mod shared;
 mod store;
 #[cfg(feature = "aws")]
 mod table;
@@ -31,6 +33,7 @@ use std::collections::BTreeMap;
 
 use bugs::Bug;
 use releases::Releases;
+use shared::SharedBug;
 use world::{RunConfig, StoreKind, World};
 
 /// The seeds to run: as many as the environment says, or `usual` ones.
@@ -81,6 +84,47 @@ fn invariants_hold_on_sqlite_too() {
     }
 }
 
+/// Servers with adapters of their own on one store, as on Postgres.
+#[test]
+fn invariants_hold_on_a_shared_store_too() {
+    let mut counts = BTreeMap::new();
+    let seeds = seeds(8);
+    for seed in seeds.clone() {
+        let store_kind = StoreKind::Shared;
+        counts.extend(run(RunConfig { store_kind, slow: false, ..RunConfig::of(seed) }));
+    }
+    if seeds.count() >= 8 {
+        for reached in [shared::LATE_COMMITS, shared::HIDDEN_JOBS] {
+            assert!(counts.contains_key(reached), "there were {reached}: {counts:?}");
+        }
+    }
+}
+
+#[test]
+fn planted_bugs_of_a_shared_store_are_found() {
+    for bug in SharedBug::ALL {
+        let found = (0..40).find_map(|seed| {
+            // Only a queue without a limit starts jobs that no grant counts.
+            let late_limit = bug == SharedBug::StartsUnwritten;
+            let config = RunConfig {
+                store_kind: StoreKind::Shared,
+                slow: false,
+                late_limit,
+                light: false,
+                strict: false,
+                jobs: if late_limit { 150 } else { 60 },
+                shared_bug: Some(bug),
+                ..RunConfig::of(seed)
+            };
+            let fault = std::panic::catch_unwind(|| World::run(config).err())
+                .unwrap_or_else(|_| Some("it panicked".into()))?;
+            Some((seed, fault.lines().next().unwrap_or_default().to_owned()))
+        });
+        println!("{bug:?}: {found:?}");
+        assert!(found.is_some(), "{bug:?} was not found");
+    }
+}
+
 #[cfg(feature = "aws")]
 #[test]
 fn invariants_hold_on_a_table_too() {
@@ -115,8 +159,10 @@ fn invariants_hold_on_the_emulator_too() {
 fn two_releases_work_on_one_store() {
     for seed in seeds(3) {
         run(RunConfig { releases: Releases::Two, ..RunConfig::of(seed) });
-        let store_kind = StoreKind::Sqlite;
-        run(RunConfig { releases: Releases::Two, store_kind, slow: false, ..RunConfig::of(seed) });
+        for store_kind in [StoreKind::Sqlite, StoreKind::Shared] {
+            let releases = Releases::Two;
+            run(RunConfig { releases, store_kind, slow: false, ..RunConfig::of(seed) });
+        }
     }
 }
 

@@ -27,7 +27,7 @@ use tidegate_core::{
 };
 use tidegate_engine::testkit::faults::{Faults, FaultyStore};
 
-use super::{bugs::Bug, model::Model, releases::Release, scheduler::Scheduler};
+use super::{bugs::Bug, model::Model, releases::Release, scheduler::Scheduler, shared::Adapter};
 
 /// The shared store, whose commits are observed.
 pub struct ObservedStore {
@@ -74,6 +74,8 @@ pub fn at_once<T>(future: impl Future<Output = T>) -> T {
 pub struct EngineStore {
     inner: SharedStore,
     cutting: Option<Arc<FaultyStore>>,
+    /// The adapter, if the engine is one of several servers.
+    adapter: Option<Arc<Adapter>>,
     scheduler: Arc<Scheduler>,
     faults: Mutex<Faults>,
     release: Mutex<Release>,
@@ -103,11 +105,29 @@ impl EngineStore {
         Arc::new(Self {
             inner,
             cutting,
+            adapter: None,
             scheduler,
             faults: Mutex::default(),
             release: Mutex::new(Release::This),
             bug,
             in_flight,
+            model,
+            is_dead: AtomicBool::new(false),
+        })
+    }
+
+    /// A connection by an adapter, without faults yet.
+    pub fn by(adapter: Arc<Adapter>, observed: &ObservedStore, bug: Option<Bug>) -> Arc<Self> {
+        let (scheduler, model) = (Arc::clone(&observed.scheduler), Arc::clone(&observed.model));
+        Arc::new(Self {
+            inner: Arc::clone(&adapter) as SharedStore,
+            cutting: None,
+            adapter: Some(adapter),
+            scheduler,
+            faults: Mutex::default(),
+            release: Mutex::new(Release::This),
+            bug,
+            in_flight: Duration::ZERO,
             model,
             is_dead: AtomicBool::new(false),
         })
@@ -125,6 +145,7 @@ impl EngineStore {
         Arc::new(Self {
             inner: store,
             cutting: None,
+            adapter: None,
             scheduler,
             faults: Mutex::default(),
             release: Mutex::new(Release::This),
@@ -166,6 +187,9 @@ impl EngineStore {
         *self.faults.lock() = faults;
         if let Some(cutting) = &self.cutting {
             cutting.set_faults(Faults { cut: faults.cut, ..Faults::default() });
+        }
+        if let Some(adapter) = &self.adapter {
+            adapter.set_doubt(faults.cut);
         }
     }
 

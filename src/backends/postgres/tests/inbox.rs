@@ -15,8 +15,8 @@ use crate::{
 use tidegate_core::{
     job::JobId,
     port::{
-        Clock as _, HealthCheck as _, Inbox as _, InboxPage, InboxRequest, InboxRules,
-        JobStore as _, Write,
+        Clock as _, HealthCheck as _, Inbox as _, InboxClosing, InboxPage, InboxRequest,
+        InboxRules, JobStore as _, Write,
         job_store::{Committed, CurrentRecord, ItemKind},
     },
 };
@@ -60,6 +60,10 @@ impl Fixture {
 
     fn page(&self, after: u64, until: u64, limit: u32) -> InboxPage {
         RUNTIME.block_on(self.store.inbox().requests(after, until, limit)).unwrap()
+    }
+
+    fn close(&self) -> InboxClosing {
+        RUNTIME.block_on(self.store.inbox().close()).unwrap()
     }
 
     fn take(&self, id: &JobId) -> Committed {
@@ -172,12 +176,52 @@ fn wrong_arguments_are_refused_and_named() {
 #[test]
 fn a_closed_inbox_says_that_the_jobs_are_moved() {
     let fixture = Fixture::new();
-    let rules = InboxRules { max_data_bytes: 0, create_unknown_types: false };
-    RUNTIME.block_on(fixture.store.inbox().set_rules(rules)).unwrap();
-    for arguments in ["'mail'", "'other'"] {
-        let refused = first(&fixture.application, &fixture.call(arguments)).unwrap_err();
-        assert!(refused.contains("are moved to another store"), "{arguments}: {refused}");
+    for _ in 0..2 {
+        assert_eq!(fixture.close(), InboxClosing::Closed);
+        for arguments in ["'mail'", "'other'"] {
+            let refused = first(&fixture.application, &fixture.call(arguments)).unwrap_err();
+            assert!(refused.contains("are moved to another store"), "{arguments}: {refused}");
+        }
     }
+    assert_eq!(fixture.requests(), []);
+    // A server starts here again.
+    let rules = InboxRules { max_data_bytes: 100, create_unknown_types: false };
+    for _ in 0..2 {
+        RUNTIME.block_on(fixture.store.inbox().set_rules(rules)).unwrap();
+    }
+    let id = fixture.enqueue("'mail'");
+    assert!(matches!(fixture.take(&id), Committed::All));
+}
+
+/// A transaction that has made a request and commits later would leave it behind a move.
+#[test]
+fn an_inbox_is_not_closed_before_the_open_transactions_end() {
+    let fixture = Fixture::new();
+    let enqueue = fixture.call("'mail'");
+    let named = "SET application_name = 'the shop'";
+    first(&fixture.application, &format!("{named}; BEGIN; {enqueue}")).unwrap();
+    let idle = connect("tidegate");
+    first(&idle, "BEGIN; SELECT 1").unwrap();
+    let InboxClosing::InUse(users) = fixture.close() else { panic!("a request is not committed") };
+    let [user] = &users[..] else { panic!("{users:?}") };
+    assert!(user.ends_with("of role tidegate, the shop"), "{user}");
+    let refused = first(&connect("tidegate"), &enqueue).unwrap_err();
+    assert!(refused.contains("are moved to another store"), "{refused}");
+    first(&fixture.application, "COMMIT").unwrap();
+    assert_eq!(fixture.close(), InboxClosing::Closed, "one that has requested nothing may go on");
+    assert_eq!(fixture.requests().len(), 1, "the request is seen");
+}
+
+/// Its snapshot still has the rules of an open inbox.
+#[test]
+fn an_older_snapshot_requests_nothing_of_a_closed_inbox() {
+    let fixture = Fixture::new();
+    let old = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1";
+    first(&fixture.application, old).unwrap();
+    assert_eq!(fixture.close(), InboxClosing::Closed);
+    let refused = first(&fixture.application, &fixture.call("'mail'")).unwrap_err();
+    assert!(refused.contains("the_jobs_are_moved_to_another_store"), "{refused}");
+    first(&fixture.application, "COMMIT").unwrap();
     assert_eq!(fixture.requests(), []);
 }
 

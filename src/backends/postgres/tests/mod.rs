@@ -1,6 +1,7 @@
 //! Tests of the store on a server that they start and share.
 
 mod conformance;
+mod horizon;
 mod inbox;
 mod like_memory;
 mod links;

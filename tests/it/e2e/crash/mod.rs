@@ -11,6 +11,7 @@
 mod books;
 mod load;
 mod outages;
+mod rolling;
 mod transactions;
 
 use std::{

@@ -1,5 +1,5 @@
 //! Faults of servers on Postgres that no kill shows: a server is frozen for longer than every lease, its
-//! connections are cut, slow or silent, and Postgres itself is killed.
+//! connections are cut, slow or silent, and Postgres itself is killed, restarted, lost or full.
 
 use std::{
     path::{Path, PathBuf},
@@ -92,7 +92,7 @@ async fn lose_nothing(faults: usize) {
     for fault in 0..faults {
         running.go_on().await;
         let duration = running.chance.random_range(1500..3500);
-        match fault % 5 {
+        match fault % 6 {
             0 => {
                 // Its workers and callers wait for it. Leases end after a second.
                 let frozen = running.take_any();
@@ -104,6 +104,10 @@ async fn lose_nothing(faults: usize) {
             4 => {
                 let postgres = Arc::clone(&postgres);
                 tokio::task::spawn_blocking(move || postgres.kill_and_start()).await.unwrap();
+            }
+            5 => {
+                let postgres = Arc::clone(&postgres);
+                tokio::task::spawn_blocking(move || postgres.restart()).await.unwrap();
             }
             kind => {
                 let link = &links[running.chance.random_range(0..links.len())];
@@ -118,13 +122,38 @@ async fn lose_nothing(faults: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_servers_frozen_or_cut_off_lose_nothing() {
-    lose_nothing(5).await;
+    lose_nothing(6).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes; cargo xtask check --full runs it"]
 async fn postgres_servers_frozen_or_cut_off_sixty_times_lose_nothing() {
     lose_nothing(60).await;
+}
+
+/// A standby that confirms each commit takes the place of a Postgres that is lost with its disk.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres_servers_lose_nothing_when_a_standby_is_promoted() {
+    let start = || {
+        let primary = OwnServer::start();
+        let standby = primary.start_standby();
+        (primary, standby)
+    };
+    let (primary, standby) = tokio::task::spawn_blocking(start).await.unwrap();
+    let addresses = [primary.address_with(&standby), primary.address_with(&standby)];
+    let mut running = Running::start(shared(&addresses), 20_261_130).await;
+    for _ in 0..3 {
+        running.go_on().await;
+    }
+    let promote = move || {
+        primary.kill();
+        standby.promote();
+    };
+    tokio::task::spawn_blocking(promote).await.unwrap();
+    for _ in 0..3 {
+        running.go_on().await;
+    }
+    running.finish().await;
 }
 
 /// A disk of a few megabytes in memory. It needs root.

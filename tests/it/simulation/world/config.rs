@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 #[cfg(feature = "aws")]
 use super::super::table::TableBug;
-use super::super::{bugs::Bug, releases::Releases};
+use super::super::{bugs::Bug, releases::Releases, shared::SharedBug};
 
 /// The store of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub enum StoreKind {
     Memory,
     /// SQLite.
     Sqlite,
+    /// The memory store as Postgres: every engine is a server with its own adapter on it.
+    Shared,
     /// The DynamoDB store on a table in memory; every engine has its own store on it.
     #[cfg(feature = "aws")]
     Table,
@@ -51,6 +53,8 @@ pub struct RunConfig {
     pub jobs: usize,
     pub releases: Releases,
     pub bug: Option<Bug>,
+    /// The bug that is planted in servers that share a store.
+    pub shared_bug: Option<SharedBug>,
     /// The bug that is planted in the table, where there is one.
     #[cfg(feature = "aws")]
     pub table_bug: Option<TableBug>,
@@ -75,6 +79,7 @@ impl RunConfig {
             jobs: if late_limit { 150 } else { [30, 60, 150][(seed / 3 % 3) as usize] },
             releases: Releases::One,
             bug: None,
+            shared_bug: None,
             #[cfg(feature = "aws")]
             table_bug: None,
         }

@@ -17,14 +17,15 @@ use super::super::{
     model::ProcessNumber,
     releases::{Release, Releases},
     scheduler::{SharedEntropy, SkewedClock},
+    shared::{Adapter, SharedBug},
     store::EngineStore,
 };
 #[cfg(feature = "aws")]
 use super::{
     super::{model::Model, scheduler::Scheduler, table::ObservedTable},
-    config::{RunConfig, StoreKind},
+    config::RunConfig,
 };
-use super::{World, messages::Messages, unclaimed::EngineProcess};
+use super::{World, config::StoreKind, messages::Messages, unclaimed::EngineProcess};
 #[cfg(feature = "aws")]
 use crate::dynamodb::emulator::EmulatedTable;
 
@@ -62,7 +63,19 @@ impl World {
             entropy: Arc::new(SharedEntropy(Arc::clone(&self.scheduler))),
             policy: Arc::new(self.policy.clone()),
         };
-        EngineProcess { number, engine: Arc::new(Engine::new(ports, Rules::default())) }
+        let rules = Rules { start_unclaimed: self.starts_unclaimed(), ..Rules::default() };
+        EngineProcess { number, engine: Arc::new(Engine::new(ports, rules)) }
+    }
+
+    /// Whether several servers share the store.
+    pub(super) fn is_shared(&self) -> bool {
+        self.config.store_kind == StoreKind::Shared
+    }
+
+    /// Whether a job may start before it is written as running. The servers of a shared store have the
+    /// rule that it may not.
+    pub(super) fn starts_unclaimed(&self) -> bool {
+        !self.is_shared() || self.config.shared_bug == Some(SharedBug::StartsUnwritten)
     }
 
     /// The messages, and on a table its requests for ticks.
@@ -108,6 +121,10 @@ impl World {
             );
         }
         let _ = clock;
+        if self.is_shared() {
+            let adapter = Adapter::new(&self.observed, &self.scheduled, self.config.shared_bug);
+            return EngineStore::by(adapter, &self.observed, self.config.bug);
+        }
         EngineStore::new(
             &self.observed,
             self.config.seed ^ self.scheduler.steps(),
@@ -125,7 +142,7 @@ impl World {
         let table: Arc<dyn Table> = match config.store_kind {
             StoreKind::Table => Arc::new(MemoryTable::new()),
             StoreKind::Emulator => Arc::new(EmulatedTable::new()),
-            StoreKind::Memory | StoreKind::Sqlite => return None,
+            StoreKind::Memory | StoreKind::Sqlite | StoreKind::Shared => return None,
         };
         let (scheduler, model) = (Arc::clone(scheduler), Arc::clone(model));
         Some(Arc::new(ObservedTable {

@@ -179,7 +179,7 @@ impl World {
                     let granted = job.life.running().is_some_and(|run| run.granted);
                     if granted {
                         self.start_leased(job, StartPath::GrantedClaim, call);
-                    } else if job.spec.job_type.as_str() == PLAIN_TYPE {
+                    } else if job.spec.job_type.as_str() == PLAIN_TYPE && self.starts_unclaimed() {
                         self.model.lock().dispatch(process.number, &job, promised, now);
                         self.start_unclaimed(job, &process);
                     } else {
@@ -312,7 +312,8 @@ impl World {
         if always || self.scheduler.happens(0.4) {
             demands.push(demand(types("pull"), 1 + self.scheduler.draw(3) as u32, Dispatch::Claim));
         }
-        if self.config.late_limit && index == DISPATCHER {
+        // A shared store has no process that dispatches alone.
+        if self.config.late_limit && (index == DISPATCHER || self.is_shared()) {
             let plain = vec![name(PLAIN_TYPE)];
             demands.push(demand(plain, 1 + self.scheduler.draw(8) as u32, Dispatch::Claim));
         }

@@ -39,6 +39,7 @@ use super::{
     model::Model,
     plugins,
     scheduler::{ProcessFaults, Scheduler},
+    shared::Scheduled,
     store::{EngineStore, ObservedStore},
 };
 
@@ -74,6 +75,8 @@ pub struct World {
     scheduler: Arc<Scheduler>,
     model: Arc<Mutex<Model>>,
     observed: Arc<ObservedStore>,
+    /// What the servers of a shared store have scheduled.
+    scheduled: Arc<Scheduled>,
     /// The table, if the store is on one.
     #[cfg(feature = "aws")]
     table: Option<Arc<ObservedTable>>,
@@ -134,6 +137,7 @@ impl World {
             scheduler,
             model,
             observed,
+            scheduled: Arc::default(),
             #[cfg(feature = "aws")]
             table,
             engines: Mutex::default(),

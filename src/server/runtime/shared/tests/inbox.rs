@@ -4,7 +4,7 @@ use super::*;
 use crate::runtime::shared::inbox::INBOX;
 use tidegate_core::{
     job::JobId,
-    port::{Inbox, InboxPage, InboxRequest, InboxRules},
+    port::{Inbox, InboxClosing, InboxPage, InboxRequest, InboxRules},
     time::Timestamp,
 };
 
@@ -32,6 +32,10 @@ struct SlowInbox(Arc<MemoryStore>);
 impl Inbox for SlowInbox {
     async fn set_rules(&self, rules: InboxRules) -> Result<(), StoreError> {
         self.0.set_rules(rules).await
+    }
+
+    async fn close(&self) -> Result<InboxClosing, StoreError> {
+        self.0.close().await
     }
 
     async fn requests(&self, after: u64, until: u64, limit: u32) -> Result<InboxPage, StoreError> {

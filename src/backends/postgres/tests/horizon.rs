@@ -1,0 +1,272 @@
+//! A transaction that stays open: nothing that is removed meanwhile can be cleaned up. The store goes on as
+//! before, and a loop with `SKIP LOCKED` on a table, as many queues have it, does not.
+//!
+//! The short test counts the rows that Postgres reads for a number of jobs, which does not depend on what
+//! else the machine does. The long one measures jobs per minute.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_postgres::{Client, NoTls};
+
+use super::server::{RUNTIME, open, settings_at};
+use crate::postgres::{PostgresStore, Settings, test_server::OwnServer};
+use tidegate_core::{
+    job::{Event, Job, QueueName, Token},
+    port::job_store::{Committed, DueQuery, Expect, JobStore, Txn, Write},
+    queue::{Ledger, order::Order},
+    time::{Seconds, Timestamp},
+};
+use tidegate_engine::testkit::builders::{at, job, name};
+
+/// Jobs of a round.
+const JOBS: i64 = 100;
+/// Rounds of a phase of the short test.
+const ROUNDS: i64 = 80;
+/// Rounds in which a new store learns where its pages start.
+const FIRST_ROUNDS: i64 = 2;
+/// When the jobs are claimed and end.
+const LATE: Timestamp = Timestamp::from_millis(1_000_000_000_000);
+/// The interval of the store's rounds in the long test: 1,500 jobs a second.
+const PACE: Duration = Duration::from_micros(66_667);
+/// How long that test takes.
+const MINUTES: usize = 10;
+/// The rounds of the loop follow each other at once.
+const NO_PAUSE: Duration = Duration::from_millis(1);
+/// The name of the loop's connections.
+const LOOP: &str = "skip_locked";
+
+/// The table of the loop, and its plan, which is that of a full table.
+const LOOP_TABLE: &str = "CREATE TABLE waiting (id bigint PRIMARY KEY, run_at bigint NOT NULL, data text); \
+     CREATE INDEX ON waiting (run_at, id)";
+const LOOP_PLAN: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; \
+     SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off";
+
+fn connect(address: &str, application: &str) -> Client {
+    let mut config: tokio_postgres::Config = address.parse().unwrap();
+    config.application_name(application);
+    RUNTIME.block_on(async {
+        let (client, connection) = config.connect(NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client
+    })
+}
+
+fn run(client: &Client, sql: &str) {
+    RUNTIME.block_on(client.batch_execute(sql)).unwrap();
+}
+
+/// Opens a transaction, which stays open as long as its connection.
+fn hold(address: &str) -> Client {
+    let holder = connect(address, "holder");
+    run(&holder, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1");
+    holder
+}
+
+/// Rounds of jobs on the store.
+struct Rounds {
+    store: PostgresStore,
+    /// Its version is the number of the rounds that are over.
+    ledger: Ledger,
+}
+
+impl Rounds {
+    fn open(settings: &Settings) -> Self {
+        let store = open(settings);
+        let ledger = RUNTIME.block_on(store.ledger(&queue())).unwrap();
+        Self { store, ledger: ledger.map(|(ledger, _)| ledger).unwrap_or_default() }
+    }
+
+    /// Adds jobs, finds them, and claims and ends them. The claims are in a commit with the ledger.
+    async fn round(&mut self) {
+        let first = JOBS * i64::try_from(self.ledger.version).unwrap();
+        let add = |n: i64| {
+            let job = job(&format!("job-{n:09}")).queue("mail").of_type("x").due(n).build();
+            vec![Write::AddJob(job)]
+        };
+        self.commit((first..first + JOBS).map(add).collect()).await;
+        let due = self.store.due(&[due_jobs()]).await.unwrap().remove(0).jobs;
+        assert_eq!(due.len(), 100, "the jobs of this round are due, and no others");
+        let stored = self.store.ledger(&queue()).await.unwrap();
+        assert_eq!(stored.map_or(0, |(ledger, _)| ledger.version), self.ledger.version);
+        let was = match self.ledger.version {
+            0 => Expect::Absent,
+            version => Expect::Is(version),
+        };
+        self.ledger.version += 1;
+        let mut claims =
+            vec![Write::SetLedger { queue: queue(), ledger: self.ledger.clone(), was }];
+        let mut ends = Vec::with_capacity(due.len());
+        for job in due {
+            let claimed = job.apply(claim(&job), LATE).unwrap();
+            let end = Event::Succeed { attempt: 1, result: None };
+            let ended = claimed.apply(end, LATE).unwrap();
+            ends.push(change(&claimed, ended));
+            claims.push(change(&job, claimed));
+        }
+        self.commit(vec![claims]).await;
+        self.commit(vec![ends]).await;
+    }
+
+    async fn commit(&self, txns: Vec<Txn>) {
+        for answer in self.store.commit(txns).await.unwrap() {
+            assert!(matches!(answer, Committed::All), "{answer:?}");
+        }
+    }
+}
+
+fn queue() -> QueueName {
+    name("mail")
+}
+
+fn due_jobs() -> DueQuery {
+    DueQuery {
+        queue: queue(),
+        critical: false,
+        types: vec![name("x")],
+        partition: None,
+        order: Order::Time { step_millis: 0 },
+        until: LATE,
+        after: None,
+        limit: 100,
+        granted: None,
+    }
+}
+
+fn claim(job: &Job) -> Event {
+    Event::Claim {
+        version: job.life.version,
+        token: Token::new(7),
+        worker: None,
+        lease: Seconds::new(30).duration(),
+        granted: true,
+        decided_at: at(0),
+    }
+}
+
+fn change(from: &Job, to: Job) -> Write {
+    Write::SetJob { job: to, was: from.life.revision, all: false }
+}
+
+/// A round of the loop: it adds rows, takes them in their order, and deletes them.
+async fn loop_round(client: &Client, number: i64) {
+    let first = number * JOBS;
+    let last = first + JOBS - 1;
+    let add = format!(
+        "INSERT INTO waiting SELECT n, n, repeat('x', 100) FROM generate_series({first}, {last}) n"
+    );
+    client.batch_execute(&add).await.unwrap();
+    let take = "WITH taken AS (SELECT id FROM waiting ORDER BY run_at, id LIMIT 100 \
+         FOR UPDATE SKIP LOCKED) DELETE FROM waiting w USING taken t WHERE w.id = t.id";
+    assert_eq!(client.execute(take, &[]).await.unwrap(), 100);
+}
+
+/// Counts the rows and entries of indexes that connections have read, also those of removed rows.
+struct Meter(Client);
+
+impl Meter {
+    /// What all connections so far have read. It waits for the end of those of `application`: from
+    /// Postgres 15 on, a connection has reported everything when it has ended.
+    fn read(&self, application: &str) -> i64 {
+        let open = "SELECT FROM pg_stat_get_activity(NULL) WHERE application_name = $1::text";
+        let rows = || RUNTIME.block_on(self.0.query(open, &[&application])).unwrap();
+        while !rows().is_empty() {
+            std::thread::yield_now();
+        }
+        let sum = "SELECT tup_returned FROM pg_stat_database WHERE datname = current_database()";
+        RUNTIME.block_on(self.0.query_one(sum, &[])).unwrap().get(0)
+    }
+
+    /// What so many rounds of the store read, with those of a new connection.
+    fn store_reads(&self, settings: &Settings, rounds: i64) -> i64 {
+        let application = settings.config.get_application_name().unwrap();
+        let before = self.read(application);
+        let mut store = Rounds::open(settings);
+        for _ in 0..rounds {
+            RUNTIME.block_on(store.round());
+            // The first page has looked from the front. When the next one does depends on the time.
+            store.store.shared.positions.look_at(Instant::now() + Duration::from_hours(1));
+        }
+        drop(store);
+        self.read(application) - before
+    }
+
+    /// What a phase of the store and one of the loop read. The rounds of the loop have numbers.
+    fn phase(
+        &self,
+        address: &str,
+        settings: &Settings,
+        numbers: std::ops::Range<i64>,
+    ) -> (i64, i64) {
+        // A new store looks from the front, which reads everything that was removed.
+        let first = self.store_reads(settings, FIRST_ROUNDS);
+        let of_store = self.store_reads(settings, FIRST_ROUNDS + ROUNDS) - first;
+        let before = self.read(LOOP);
+        let client = connect(address, LOOP);
+        run(&client, LOOP_PLAN);
+        for number in numbers {
+            RUNTIME.block_on(loop_round(&client, number));
+        }
+        drop(client);
+        (of_store, self.read(LOOP) - before)
+    }
+}
+
+#[test]
+fn an_open_transaction_slows_only_a_skip_locked_loop() {
+    let server = OwnServer::start();
+    let address = server.address();
+    let settings = settings_at(&address);
+    let meter = Meter(connect(&address, "meter"));
+    run(&meter.0, LOOP_TABLE);
+    // It makes the tables.
+    drop(open(&settings));
+    let first = meter.phase(&address, &settings, 0..ROUNDS);
+    let holder = hold(&address);
+    meter.phase(&address, &settings, ROUNDS..2 * ROUNDS);
+    let last = meter.phase(&address, &settings, 2 * ROUNDS..3 * ROUNDS);
+    drop(holder);
+    println!("the store and the loop read {first:?} at first, and {last:?} at last");
+    assert!(3 * last.0 <= 4 * first.0, "the store reads {} rows, and read {}", last.0, first.0);
+    assert!(last.1 >= 3 * first.1, "the loop reads {} rows, and read {}", last.1, first.1);
+}
+
+/// Runs rounds at this interval, as far as they keep it. Returns the jobs of each minute.
+async fn per_minute(interval_of_rounds: Duration, mut round: impl AsyncFnMut(i64)) -> Vec<i64> {
+    let began = Instant::now();
+    let mut turns = interval(interval_of_rounds);
+    turns.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let (mut counts, mut number) = (vec![0; MINUTES], 0);
+    loop {
+        turns.tick().await;
+        round(number).await;
+        number += 1;
+        let minute = usize::try_from(began.elapsed().as_secs() / 60).unwrap();
+        let Some(count) = counts.get_mut(minute) else { return counts };
+        *count += JOBS;
+    }
+}
+
+#[test]
+#[ignore = "takes ten minutes, alone; cargo xtask check --full runs it"]
+fn the_store_keeps_its_pace_for_ten_minutes_of_one_transaction() {
+    let server = OwnServer::start_as("autovacuum = on\n");
+    let address = server.address();
+    let mut store = Rounds::open(&settings_at(&address));
+    let client = connect(&address, LOOP);
+    run(&client, &format!("{LOOP_TABLE}; {LOOP_PLAN}"));
+    let holder = hold(&address);
+    let (of_store, of_loop) = RUNTIME.block_on(async {
+        tokio::join!(
+            per_minute(PACE, async |_| store.round().await),
+            per_minute(NO_PAUSE, async |number| loop_round(&client, number).await),
+        )
+    });
+    drop(holder);
+    println!("jobs of each minute: {of_store:?} of the store, {of_loop:?} of the loop");
+    let ends = |counts: &[i64]| (counts[0], counts[MINUTES - 1]);
+    let (first, last) = ends(&of_store);
+    assert!(4 * last >= 3 * first, "the store had {first} jobs in a minute, and then {last}");
+    let (first, last) = ends(&of_loop);
+    assert!(2 * last < first, "the loop had {first} jobs in a minute, and then {last}");
+}
