@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use object_store::{
     BackoffConfig, ClientOptions, Result, RetryConfig, StaticCredentialProvider,
-    aws::{AmazonS3Builder, AwsCredential},
+    aws::{AmazonS3Builder, AwsCredential, AwsCredentialProvider},
     client::{HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService},
 };
 
@@ -35,9 +35,19 @@ pub fn with_credential(
     calls: Calls,
     timeout: Duration,
 ) -> AmazonS3Builder {
-    let builder = AmazonS3Builder::new()
-        .with_region(region)
-        .with_credentials(Arc::new(StaticCredentialProvider::new(credential)));
+    let credentials = Arc::new(StaticCredentialProvider::new(credential));
+    with_provider(credentials, region, endpoint, calls, timeout)
+}
+
+/// The same with the credentials of a provider, which is called for each request.
+pub fn with_provider(
+    credentials: AwsCredentialProvider,
+    region: &str,
+    endpoint: Option<&str>,
+    calls: Calls,
+    timeout: Duration,
+) -> AmazonS3Builder {
+    let builder = AmazonS3Builder::new().with_region(region).with_credentials(credentials);
     let builder = match endpoint {
         Some(endpoint) => builder.with_endpoint(endpoint),
         None => builder,

@@ -70,7 +70,7 @@ pub struct Key {
 impl Key {
     /// Whether this is the key of a job's row.
     pub(crate) fn is_row(&self) -> bool {
-        self.p.starts_with("B#") && matches!(SortKey::parse(&self.s), Some(SortKey::Row(_)))
+        self.p.starts_with(BUCKETS) && matches!(SortKey::parse(&self.s), Some(SortKey::Row(_)))
     }
 
     /// Whether this is the key of the location of a client's id.
@@ -198,7 +198,7 @@ impl JobLocation {
 
     /// The location of the row at `key`.
     pub(super) fn of_row(key: &Key) -> Option<Self> {
-        let index_partition = key.p.strip_prefix("B#")?.get(..INDEX_PARTITION_DIGITS)?;
+        let index_partition = key.p.strip_prefix(BUCKETS)?.get(..INDEX_PARTITION_DIGITS)?;
         let at = instant_of(key.s.get(..INSTANT_DIGITS)?)?;
         Some(Self { index_partition: Partition(index_partition.to_owned()), at })
     }
@@ -233,14 +233,17 @@ pub(super) fn with_location(id: &JobId, location: &JobLocation) -> JobId {
 
 /// The id of the row at `key`, if the id contains its location.
 pub(super) fn located_id(key: &Key) -> Option<JobId> {
-    let index_partition = key.p.strip_prefix("B#")?.get(..INDEX_PARTITION_DIGITS)?;
+    let index_partition = key.p.strip_prefix(BUCKETS)?.get(..INDEX_PARTITION_DIGITS)?;
     let (at, tie) = key.s.split_once('.')?;
     format!("{tie}.{index_partition}{at}").parse().ok()
 }
 
+/// What the partitions of all buckets begin with.
+pub(super) const BUCKETS: &str = "B#";
+
 /// The partition of an index partition's bucket.
 pub(super) fn bucket(index_partition: &Partition, hour: Hour, late: bool) -> String {
-    format!("B#{}#{}{}", index_partition.0, hour.text(), if late { "!" } else { "" })
+    format!("{BUCKETS}{}#{}{}", index_partition.0, hour.text(), if late { "!" } else { "" })
 }
 
 /// The instant of a timer's key.
@@ -406,9 +409,19 @@ pub(super) fn item(kind: ItemKind, name: &str) -> Key {
     Key::new(items(kind), name)
 }
 
+/// What the partitions of all records begin with.
+pub(super) const RECORDS: &str = "E#";
+
 /// The partition of the records of a kind that have no group.
 pub(super) fn records(kind: RecordKind) -> String {
-    format!("E#{}", kind.as_str())
+    format!("{RECORDS}{}", kind.as_str())
+}
+
+/// The kind and the group of the record at `key`; none if it has no group.
+pub(super) fn group_of(key: &Key) -> Option<(RecordKind, &str)> {
+    let (kind, group) = key.p.strip_prefix(RECORDS)?.split_once('#')?;
+    let kind = RecordKind::ALL.into_iter().find(|each| each.as_str() == kind)?;
+    Some((kind, group))
 }
 
 /// The partition of the records whose names begin with `prefix`. Each group of records has a

@@ -137,6 +137,30 @@ impl Table for MemoryTable {
         Ok(page)
     }
 
+    async fn scan(
+        &self,
+        prefix: &str,
+        after: Option<&Key>,
+        limit: u32,
+    ) -> Result<Page, StoreError> {
+        if self.answers_empty_page() {
+            let next = after.cloned().unwrap_or_else(|| Key::new("", ""));
+            return Ok(Page { items: Vec::new(), next: Some(next) });
+        }
+        let items = self.items.lock();
+        let first = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut range = items.range::<Key, _>((first, Bound::Unbounded));
+        let (mut page, mut last) = (Page::default(), None);
+        for (key, item) in range.by_ref().take(limit as usize) {
+            last = Some(key);
+            if key.p.starts_with(prefix) {
+                page.items.push(item.clone());
+            }
+        }
+        page.next = range.next().and(last).cloned();
+        Ok(page)
+    }
+
     async fn write(&self, changes: &[Change]) -> Result<Vec<bool>, StoreError> {
         let mut items = self.items.lock();
         fits(&items, changes)?;

@@ -14,8 +14,8 @@
 //! [`stream`] (the buckets of an index partition), [`retention`] (what ended jobs leave behind),
 //! [`due`], [`waiting`], [`timer`], [`timer_check`], [`list`], [`list_position`] and [`count`] (the
 //! queries), [`recount`] and [`recount_ended`] (the counts that a sweep keeps), [`item_version`]
-//! (the configuration as a condition), [`tick_request`] (one hint for many), [`sdk`] (the table
-//! over the network).
+//! (the configuration as a condition), [`tick_request`] (one hint for many), [`movable`] and
+//! [`record_groups`] (lists of everything), [`sdk`] (the table over the network).
 
 mod active;
 mod batch;
@@ -34,9 +34,11 @@ mod list_position;
 mod locate;
 #[cfg(any(test, feature = "testkit"))]
 pub mod memory;
+mod movable;
 mod partition;
 mod read_units;
 mod record;
+mod record_groups;
 mod recount;
 mod recount_ended;
 pub(crate) mod repeat;
@@ -116,6 +118,8 @@ struct KnownRecords {
     configuration: u64,
     /// The versions of items of the configuration.
     item_versions: HashMap<Key, item_version::ItemVersion>,
+    /// The groups of records, once a move has listed them.
+    groups: Option<record_groups::RecordGroups>,
 }
 
 /// Jobs, ledgers and configuration in one table.

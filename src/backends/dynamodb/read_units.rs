@@ -69,6 +69,18 @@ impl Table for CountedReads {
         Ok(page)
     }
 
+    async fn scan(
+        &self,
+        prefix: &str,
+        after: Option<&Key>,
+        limit: u32,
+    ) -> Result<Page, StoreError> {
+        // What was read and does not begin with `prefix` is not known here.
+        let page = self.table.scan(prefix, after, limit).await?;
+        self.add(page.items.iter().map(Item::size).sum());
+        Ok(page)
+    }
+
     async fn write(&self, changes: &[Change]) -> Result<Vec<bool>, StoreError> {
         self.table.write(changes).await
     }

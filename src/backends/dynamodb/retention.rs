@@ -120,8 +120,8 @@ impl Leftovers {
     }
 }
 
-/// The items that lead to the job of `row`.
-fn names(id: &JobId, row: &Item) -> Vec<Key> {
+/// The keys that may lead to the job of `row`: an enqueue sets no others.
+pub(super) fn possible_keys(row: &Item) -> Vec<job_store::Key> {
     use job_store::Key as K;
     let idempotency = row.text(row::KEYS).into_iter().flat_map(str::lines);
     let mut keys: Vec<K> = idempotency.map(|key| K::Idempotency(key.to_owned())).collect();
@@ -132,8 +132,13 @@ fn names(id: &JobId, row: &Item) -> Vec<Key> {
         let unique = job.spec.unique.iter();
         keys.extend(unique.map(|unique| K::Unique(job.spec.job_type.clone(), unique.key.clone())));
     }
+    keys
+}
+
+/// The items that lead to the job of `row`.
+fn names(id: &JobId, row: &Item) -> Vec<Key> {
     let location = is_clients(id).then(|| key::id(id));
-    keys.iter().map(key::name).chain(location).collect()
+    possible_keys(row).iter().map(key::name).chain(location).collect()
 }
 
 impl DynamoStore {

@@ -258,6 +258,12 @@ pub trait Table: Send + Sync {
     /// A page of a range.
     async fn query(&self, query: &PageQuery) -> Result<Page, StoreError>;
 
+    /// A page of the whole table, in an order of the table that never changes: of the next `limit`
+    /// items after the key `after`, those whose partition begins with `prefix`. It takes the units of
+    /// all of them. [`Page::next`] is as for [`Self::query`].
+    async fn scan(&self, prefix: &str, after: Option<&Key>, limit: u32)
+    -> Result<Page, StoreError>;
+
     /// Makes each change on its own, in any order, and returns whether its condition held. No two
     /// changes have the same key.
     ///

@@ -89,6 +89,12 @@ pub(super) fn is_listed_long(job: &Job, home: &JobLocation) -> bool {
     at + job.spec.retention.duration() > home.at + MAX_LISTED
 }
 
+/// Whether a new job with its row at `home` is listed too late for a registration that expires: it was
+/// moved from another store, or its id was used before.
+pub(super) fn is_listed_late(home: &JobLocation, now: Timestamp) -> bool {
+    home.at + MAX_LISTED < now
+}
+
 impl DynamoStore {
     /// Makes registrations lasting, unless this process has done so.
     pub(super) async fn keep_listed(&self, listings: Vec<Item>) -> Result<(), StoreError> {

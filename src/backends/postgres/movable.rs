@@ -93,7 +93,7 @@ impl Movable for PostgresStore {
         Ok(queues)
     }
 
-    async fn raise_items_version(&self, least: u64) -> Result<(), StoreError> {
+    async fn complete_move(&self, least: u64) -> Result<(), StoreError> {
         self.readers.query(RAISE, &[&i64::try_from(least).unwrap_or(i64::MAX)]).await?;
         Ok(())
     }

@@ -72,7 +72,7 @@ impl Movable for SqliteStore {
         Ok(queues)
     }
 
-    async fn raise_items_version(&self, least: u64) -> Result<(), StoreError> {
+    async fn complete_move(&self, least: u64) -> Result<(), StoreError> {
         self.shared.items.fetch_max(least, Ordering::AcqRel);
         Ok(())
     }

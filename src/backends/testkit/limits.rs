@@ -365,6 +365,16 @@ impl<T: Table> Table for LimitedTable<T> {
         Err(self.throttled())
     }
 
+    async fn scan(
+        &self,
+        prefix: &str,
+        after: Option<&Key>,
+        limit: u32,
+    ) -> Result<Page, StoreError> {
+        // No function scans a table.
+        self.table.scan(prefix, after, limit).await
+    }
+
     async fn write(&self, changes: &[Change]) -> Result<Vec<bool>, StoreError> {
         let (conditional, plain): (Vec<usize>, Vec<usize>) =
             (0..changes.len()).partition(|index| changes[*index].is_conditional());

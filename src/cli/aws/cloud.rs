@@ -11,11 +11,13 @@ use aws_credential_types::provider::ProvideCredentials as _;
 use object_store::{ObjectStore, aws::AwsCredential};
 use tidegate_backends::{
     aws::{Calls, ParameterStore},
+    dynamodb::sdk::SdkTable,
     objects,
+    system::SystemClock,
 };
 use url::Url;
 
-use super::{DeploymentArgs, failure::Failure};
+use super::{DeploymentArgs, credentials::LastingCredentials, failure::Failure};
 use crate::cli::{UsageError, context::pause};
 
 /// The timeout of one attempt of a call.
@@ -77,6 +79,18 @@ impl Cloud {
         deployment: &DeploymentArgs,
         region: Option<String>,
     ) -> anyhow::Result<Self> {
+        Self::connect_at(deployment.endpoint_url.as_ref(), region).await
+    }
+
+    /// The same, with the endpoint of all services if it is not that of the environment.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::connect`].
+    pub async fn connect_at(
+        endpoint: Option<&Url>,
+        region: Option<String>,
+    ) -> anyhow::Result<Self> {
         let calls = Calls::through_proxies()?;
         let config = aws_config::defaults(BehaviorVersion::latest())
             .http_client(calls.clone())
@@ -89,7 +103,7 @@ impl Cloud {
             Some(region) => config.region(Region::new(region)),
             None => config,
         };
-        let config = match &deployment.endpoint_url {
+        let config = match endpoint {
             Some(url) => config.endpoint_url(url.as_str().trim_end_matches('/')),
             None => config,
         };
@@ -139,6 +153,29 @@ impl Cloud {
             UPLOAD_TIMEOUT,
         );
         Ok(Arc::new(bucket.with_bucket_name(name).build()?))
+    }
+
+    /// The bucket `name`, also after its first credentials have expired. A call fails without an
+    /// answer within a minute.
+    ///
+    /// # Errors
+    ///
+    /// There are no credentials.
+    pub fn lasting_bucket(&self, name: &str) -> anyhow::Result<Arc<dyn ObjectStore>> {
+        let provider = self.config.credentials_provider().context("no credentials of AWS")?;
+        let bucket = objects::with_provider(
+            Arc::new(LastingCredentials::new(provider, Arc::new(SystemClock))),
+            &self.region,
+            self.endpoint(),
+            self.calls.clone(),
+            CALL_TIMEOUT,
+        );
+        Ok(Arc::new(bucket.with_bucket_name(name).build()?))
+    }
+
+    /// The table `name`.
+    pub fn table(&self, name: &str) -> SdkTable {
+        SdkTable::open(&self.config, name)
     }
 
     /// The Parameter Store of Systems Manager.

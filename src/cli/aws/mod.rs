@@ -11,6 +11,7 @@
 
 mod cloud;
 mod code;
+mod credentials;
 mod deploy;
 mod destroy;
 mod failure;
@@ -31,8 +32,8 @@ use std::io;
 use clap::Subcommand;
 use url::Url;
 
-pub use self::failure::Failure;
-use self::{cloud::Cloud, question::Questions};
+use self::question::Questions;
+pub use self::{cloud::Cloud, failure::Failure};
 use super::{Context, ExitCode, UsageError, client::base_url};
 
 /// Maximum letters of a stack's name: names of its queues and functions begin with it.

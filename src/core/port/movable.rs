@@ -1,11 +1,11 @@
 //! What a move of a whole store needs in addition to the calls of the engine: lists of everything.
 //!
-//! The other records are found by the port itself: bodies, batches, items and records. Jobs, keys and
-//! ledgers are not, because no operation of the engine reads all of them.
+//! The others are found by the port itself: bodies, batches and items. Jobs, keys, ledgers and the records
+//! of all groups are not, because no operation of the engine reads all of them.
 
 use async_trait::async_trait;
 
-use super::job_store::{JobStore, Key, StoreError, UnreadableJob};
+use super::job_store::{JobStore, Key, Record, RecordKind, RecordQuery, StoreError, UnreadableJob};
 use crate::job::{Job, JobId, QueueName};
 
 /// Some of all the jobs of a store.
@@ -34,12 +34,26 @@ pub trait Movable: JobStore {
     /// [`StoreError::Corrupt`] if one of them is damaged.
     async fn keys_of(&self, jobs: &[JobId]) -> Result<Vec<(Key, JobId)>, StoreError>;
 
+    /// The records of a kind after the name `after`, of all groups, by name: at most `limit` (1 to 1000).
+    async fn all_records(
+        &self,
+        kind: RecordKind,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<Record>, StoreError> {
+        // A store that keeps groups apart finds them in another way.
+        let after = after.map(str::to_owned);
+        let query = RecordQuery { kind, prefix: String::new(), after, limit };
+        Ok(self.records(&[query]).await?.pop().unwrap_or_default())
+    }
+
     /// The queues that have a ledger, by name.
     async fn ledger_queues(&self) -> Result<Vec<QueueName>, StoreError>;
 
-    /// Raises [`JobStore::items_version`] to `least` if it is smaller.
+    /// Makes the store ready for servers after everything was moved into it. It may be repeated.
     ///
-    /// The version of an item that is created again continues after that number, so it must not be
-    /// smaller than the versions of items that were moved.
-    async fn raise_items_version(&self, least: u64) -> Result<(), StoreError>;
+    /// It raises [`JobStore::items_version`] to `least` if it is smaller: the version of an item that
+    /// is created again continues after that number, so it must not be smaller than the versions of
+    /// items that were moved. And it prepares what the store derives from its jobs.
+    async fn complete_move(&self, least: u64) -> Result<(), StoreError>;
 }

@@ -37,7 +37,7 @@ impl Movable for MemoryStore {
         Ok(queues)
     }
 
-    async fn raise_items_version(&self, least: u64) -> Result<(), StoreError> {
+    async fn complete_move(&self, least: u64) -> Result<(), StoreError> {
         let version = &mut self.records.lock().items_version;
         *version = least.max(*version);
         Ok(())

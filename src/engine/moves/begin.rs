@@ -33,7 +33,9 @@ impl Move {
             {
                 self.refuse_servers().await?;
                 if target.position == Position::default() {
-                    to.remove_schema().await?;
+                    self.await_calls(from).await?;
+                    self.await_calls(to).await?;
+                    to.remove_beginnings().await?;
                 }
                 Ok(Begun { mark: target, version, goes_on: true })
             }
@@ -94,6 +96,7 @@ impl Move {
     async fn check_source(&self, version: u64) -> Result<(), MoveError> {
         let from = &self.from;
         let checked = async {
+            self.await_calls(from).await?;
             self.refuse_servers().await?;
             from.refuse_operations().await?;
             from.refuse_requests().await
@@ -110,7 +113,8 @@ impl Move {
         let (role, other) = (Role::Target, self.from.place.clone());
         let mark = Mark { id, role, other, position: Position::default() };
         let version = Mark::put(&self.to, 0, Some(&mark)).await?;
-        self.to.remove_schema().await?;
+        self.await_calls(&self.to).await?;
+        self.to.remove_beginnings().await?;
         Ok(Begun { mark, version, goes_on: false })
     }
 
@@ -136,8 +140,8 @@ impl Move {
             let versions = to.items(kind).await?.into_iter().map(|item| item.version);
             least = versions.fold(least, u64::max);
         }
-        let raised = to.store.raise_items_version(least).await;
-        raised.map_err(|error| to.failed(error))?;
+        let completed = to.store.complete_move(least).await;
+        completed.map_err(|error| to.failed(error))?;
         // Another move of the source may have begun since this one was given up.
         let source = Mark::read(from).await?.filter(|(_, source)| source.id == begun.mark.id);
         let Some((version, source)) = source else {

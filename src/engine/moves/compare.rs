@@ -208,6 +208,7 @@ impl Move {
             let there = self.to.store.ledger(&queue).await;
             let here = here.map_err(|error| self.from.failed(error))?;
             let there = there.map_err(|error| self.to.failed(error))?;
+            let here = here.map(|(ledger, batches)| (self.to.as_moved(ledger), batches));
             let of_queue = |ledger| BTreeMap::from_iter([(queue.clone(), ledger)]);
             compared.compare(
                 here.map(of_queue).unwrap_or_default(),
@@ -251,10 +252,15 @@ impl Move {
             let of_target = if has_there { there.page.pop_front() } else { None };
             compared.from += u64::from(of_source.is_some());
             compared.to += u64::from(of_target.is_some());
+            // A store may drop by itself what is past its time.
+            let now = self.clock.now();
+            let counts = |record: &Record| record.until > now;
             match (of_source, of_target) {
-                (Some(here), Some(there)) if here != there => compared.different(here.name),
-                (Some(here), None) => compared.missing(here.name),
-                (None, Some(there)) => compared.extra(there.name),
+                (Some(here), Some(there)) if here != there && (counts(&here) || counts(&there)) => {
+                    compared.different(here.name);
+                }
+                (Some(here), None) if counts(&here) => compared.missing(here.name),
+                (None, Some(there)) if counts(&there) => compared.extra(there.name),
                 _ => {}
             }
             on_progress(Part::Records(kind), u64::from(has_here));

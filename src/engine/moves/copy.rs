@@ -1,5 +1,7 @@
 //! The copy: page by page, each followed by its position in the mark of the target.
 
+use std::time::Duration;
+
 use super::{
     Begun, Mark, Move, MoveError, OnProgress, Part,
     job_parts::{WholeJob, groups, is_forgotten},
@@ -9,7 +11,7 @@ use super::{
 use tidegate_core::{
     job::QueueName,
     port::{
-        Txn, Write,
+        StoreError, Txn, Write,
         job_store::{Expect, ItemKind, RecordKind},
     },
 };
@@ -22,6 +24,15 @@ pub(super) const PAGE_RECORDS: u32 = 32;
 const PAGE_ITEMS: usize = 50;
 /// Ledgers between two reads of the list of their queues.
 const PAGE_LEDGERS: usize = 500;
+/// The waits before a page is copied again.
+const WAITS: [Duration; 6] = [
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+    Duration::from_secs(8),
+    Duration::from_secs(15),
+    Duration::from_secs(30),
+];
 
 /// What a page has copied, and behind what the next one starts; none behind the last page.
 type Page = (u64, Option<String>);
@@ -46,7 +57,8 @@ impl Move {
         for part in rest {
             let mut count = 0;
             loop {
-                let (of_page, next) = self.copy_page(part, after.take(), on_progress).await?;
+                let page = self.copy_page_again(part, after.take(), on_progress);
+                let (of_page, next) = page.await?;
                 count += of_page;
                 let position = match &next {
                     Some(next) => Position::behind(part, next.clone()),
@@ -72,6 +84,34 @@ impl Move {
         begun.version = Mark::put(&self.to, begun.version, Some(&mark)).await?;
         begun.mark = mark;
         Ok(())
+    }
+
+    /// Copies a page, several times if a store has no capacity for it: a table that is new accepts a
+    /// few thousand writes a second, and gives up a commit that takes too long.
+    async fn copy_page_again(
+        &self,
+        part: Part,
+        after: Option<String>,
+        on_progress: OnProgress<'_>,
+    ) -> Result<Page, MoveError> {
+        for wait in WAITS {
+            match self.copy_page(part, after.clone(), on_progress).await {
+                Err(error) if self.may_pass(&error) => self.clock.sleep(wait).await,
+                copied => return copied,
+            }
+        }
+        self.copy_page(part, after, on_progress).await
+    }
+
+    /// Whether a repeat soon may not meet this error.
+    fn may_pass(&self, error: &MoveError) -> bool {
+        let sides = [&self.from, &self.to];
+        let has_steps = sides.iter().any(|side| !side.store.capabilities().atomicity.is_atomic());
+        match error {
+            MoveError::Store { error: StoreError::Throttled { .. }, .. } => true,
+            MoveError::Store { error: StoreError::Unavailable(_), .. } => has_steps,
+            _ => false,
+        }
     }
 
     async fn copy_page(
@@ -117,6 +157,7 @@ impl Move {
         for queue in &page {
             let ledger = from.store.ledger(queue).await.map_err(|error| from.failed(error))?;
             if let Some((ledger, batches)) = ledger {
+                let ledger = to.as_moved(ledger);
                 let batches =
                     batches.into_iter().map(|batch| Write::AddBatch(queue.clone(), batch));
                 let mut txn: Txn = batches.collect();
@@ -132,8 +173,10 @@ impl Move {
         kind: RecordKind,
         after: Option<String>,
     ) -> Result<Page, MoveError> {
-        let records = self.from.record_page(kind, after, PAGE_RECORDS).await?;
+        let mut records = self.from.record_page(kind, after, PAGE_RECORDS).await?;
         let next = records.last().map(|record| record.name.clone());
+        let now = self.clock.now();
+        records.retain(|record| !kind.is_transient() || record.until > now);
         let count = records.len() as u64;
         let txns = records.into_iter().map(|record| vec![Write::PutRecord(record)]);
         self.to.write(txns.collect()).await?;

@@ -22,12 +22,11 @@ pub(super) struct WholeJob {
 }
 
 impl WholeJob {
-    /// The job as readers get it at `now`: without a result that is past its retention, unless that
-    /// names an object.
+    /// The job at `now` without a result that is past its retention: some stores hide it from their
+    /// readers.
     pub(super) fn at(mut self, now: Timestamp) -> Self {
         let life = &mut self.job.life;
-        let has_object = life.result.as_ref().is_some_and(|result| result.object.is_some());
-        if !has_object && life.result_until(&self.job.spec).is_some_and(|until| until <= now) {
+        if life.result_until(&self.job.spec).is_some_and(|until| until <= now) {
             life.result = None;
         }
         self

@@ -13,15 +13,19 @@
 //! that was interrupted goes on there, and what it had written behind the position counts as written.
 //! Ids, versions and revisions stay as they are, so that leases, keys and grants go on.
 //!
-//! What is not moved: jobs past their retention, which readers no longer see; the records of servers;
-//! and batches that no ledger names, which a tick would remove. Read in this order: [`part`] (what there
-//! is to move), [`mark`], [`begin`], [`ready`], [`copy`], [`mod@write`], [`objects`], [`compare`], [`job_parts`].
+//! What is not moved: jobs past their retention, which readers no longer see; transient records past
+//! their time; the records of servers, and how far jobs were dispatched; and batches that no ledger names,
+//! which a tick would remove.
+//!
+//! Read in this order: [`part`] (what there is to move), [`mark`], [`begin`], [`ready`], [`copy`],
+//! [`mod@write`], [`ledgers`], [`objects`], [`compare`], [`job_parts`].
 
 mod begin;
 mod compare;
 mod copy;
 mod error;
 mod job_parts;
+mod ledgers;
 pub(crate) mod mark;
 mod objects;
 mod part;

@@ -22,12 +22,14 @@ pub enum Part {
 }
 
 impl Part {
-    /// Every part, in order. Servers write their own records, which are in none.
+    /// Every part, in order. In none are the records of servers, which each writes for itself, and the
+    /// horizon: it is how far the jobs were dispatched through the work queues of this deployment.
     pub fn all() -> Vec<Self> {
-        let kinds = RecordKind::ALL.into_iter().filter(|kind| *kind != RecordKind::Server);
+        let records = RecordKind::ALL.into_iter().filter(|kind| *kind != RecordKind::Server);
+        let items = ItemKind::ALL.into_iter().filter(|kind| *kind != ItemKind::Horizon);
         let parts = [Self::Objects, Self::Jobs, Self::Ledgers];
-        let parts = parts.into_iter().chain(kinds.map(Self::Records));
-        parts.chain(ItemKind::ALL.into_iter().map(Self::Items)).collect()
+        let parts = parts.into_iter().chain(records.map(Self::Records));
+        parts.chain(items.map(Self::Items)).collect()
     }
 
     /// The part of this name.

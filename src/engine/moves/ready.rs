@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{Move, MoveError, Part, Side, mark};
 use tidegate_core::port::{
     Inbox, InboxClosing, Txn, Write,
-    job_store::{ItemKind, Record, RecordKind, RecordQuery},
+    job_store::{ItemKind, Record, RecordKind},
 };
 
 /// How often the records of servers are read again. After so many intervals the record of a server that
@@ -16,6 +16,9 @@ use tidegate_core::port::{
 const LOOKS: u32 = 12;
 /// The interval of these reads.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// How many of the longest writes a call may take that had read the configuration before the mark: an
+/// enqueue trusts one for a second, and stores large bodies before its commit.
+const CALL_WRITES: u32 = 3;
 /// Most servers that share a store.
 const MAX_SERVERS: u32 = 1000;
 /// How often an inbox is closed that open transactions use. Each attempt waits for them: on Postgres 2 s.
@@ -62,6 +65,17 @@ impl Move {
         }
         Ok(())
     }
+
+    /// Waits until no call is under way on `side` that began before its mark. Servers are stopped. The
+    /// functions of a deployment, which have no records, run until they read the mark. Where they have
+    /// run, they have left a horizon.
+    pub(super) async fn await_calls(&self, side: &Side) -> Result<(), MoveError> {
+        let write = side.store.capabilities().atomicity.max_in_flight_write();
+        if !write.is_zero() && !side.items(ItemKind::Horizon).await?.is_empty() {
+            self.clock.sleep(write * CALL_WRITES).await;
+        }
+        Ok(())
+    }
 }
 
 impl Side {
@@ -98,20 +112,23 @@ impl Side {
         })
     }
 
-    /// Removes the schema record, which that of the source replaces.
-    pub(super) async fn remove_schema(&self) -> Result<(), MoveError> {
-        let items = self.items(ItemKind::Schema).await?;
-        let others = items.into_iter().filter(|item| item.name != mark::NAME);
-        let removals = others.map(|item| {
-            vec![Write::SetItem {
-                kind: ItemKind::Schema,
-                name: item.name,
-                was: item.version,
-                version: item.version + 1,
-                bytes: None,
-            }]
-        });
-        let removals: Vec<Txn> = removals.collect();
+    /// Removes what servers write before there is any data: the schema record, which that of the source
+    /// replaces, and the horizon, so that the first sweep sends all late jobs.
+    pub(super) async fn remove_beginnings(&self) -> Result<(), MoveError> {
+        let mut removals: Vec<Txn> = Vec::new();
+        for kind in [ItemKind::Schema, ItemKind::Horizon] {
+            let items = self.items(kind).await?;
+            let others = items.into_iter().filter(|item| item.name != mark::NAME);
+            removals.extend(others.map(|item| {
+                vec![Write::SetItem {
+                    kind,
+                    name: item.name,
+                    was: item.version,
+                    version: item.version + 1,
+                    bytes: None,
+                }]
+            }));
+        }
         if removals.is_empty() {
             return Ok(());
         }
@@ -125,9 +142,8 @@ impl Side {
         after: Option<String>,
         limit: u32,
     ) -> Result<Vec<Record>, MoveError> {
-        let query = RecordQuery { kind, prefix: String::new(), after, limit };
-        let mut pages = self.store.records(&[query]).await.map_err(|error| self.failed(error))?;
-        Ok(pages.pop().unwrap_or_default())
+        let records = self.store.all_records(kind, after.as_deref(), limit).await;
+        records.map_err(|error| self.failed(error))
     }
 
     /// The records of the servers that use the store, or did.

@@ -3,7 +3,7 @@
 use super::{MoveError, Side, error::Damage};
 use tidegate_core::port::{
     Committed, StoreError, Txn, Write,
-    job_store::{CurrentRecord, Item, ItemKind},
+    job_store::{CurrentRecord, Expect, Item, ItemKind},
 };
 
 impl Side {
@@ -60,15 +60,22 @@ impl Side {
         mut step: usize,
         mut current: CurrentRecord,
     ) -> Result<(), MoveError> {
-        // Each turn takes one write away.
+        // Each turn takes one write away, or expects the key that it sets.
         loop {
-            if !txn.get(step).is_some_and(|write| is_written(write, &current)) {
-                return Err(MoveError::refused(format!(
-                    "{} has other data than this move has written: give it an empty target",
-                    self.place
-                )));
+            let written = txn.get_mut(step).filter(|write| is_written(write, &current));
+            match written {
+                // With its keys, the job is added by a transaction like any other.
+                Some(Write::SetKey { job, was: was @ Expect::Absent, .. }) => {
+                    *was = Expect::Is(job.clone());
+                }
+                Some(_) => drop(txn.remove(step)),
+                None => {
+                    return Err(MoveError::refused(format!(
+                        "{} has other data than this move has written: give it an empty target",
+                        self.place
+                    )));
+                }
             }
-            txn.remove(step);
             if txn.is_empty() {
                 return Ok(());
             }

@@ -48,6 +48,15 @@ impl Table for RefusingTable {
         self.table.query(query).await
     }
 
+    async fn scan(
+        &self,
+        prefix: &str,
+        after: Option<&Key>,
+        limit: u32,
+    ) -> Result<Page, StoreError> {
+        self.table.scan(prefix, after, limit).await
+    }
+
     async fn write(&self, changes: &[Change]) -> Result<Vec<bool>, StoreError> {
         let is_deletion = |change: &Change| matches!(change, Change::Delete { .. });
         if self.refuses_deletions.load(Ordering::SeqCst) && changes.iter().any(is_deletion) {

@@ -139,6 +139,16 @@ impl Table for EmulatedTable {
         self.on_its_threads(async move { table.query(&ask).await }).await
     }
 
+    async fn scan(
+        &self,
+        prefix: &str,
+        after: Option<&Key>,
+        limit: u32,
+    ) -> Result<Page, StoreError> {
+        let (table, prefix, after) = (Arc::clone(&self.table), prefix.to_owned(), after.cloned());
+        self.on_its_threads(async move { table.scan(&prefix, after.as_ref(), limit).await }).await
+    }
+
     async fn write(&self, changes: &[Change]) -> Result<Vec<bool>, StoreError> {
         let (table, changes) = (Arc::clone(&self.table), changes.to_vec());
         self.on_its_threads(async move { table.write(&changes).await }).await

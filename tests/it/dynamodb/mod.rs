@@ -14,6 +14,7 @@ mod faults;
 mod keys;
 mod late;
 mod lists;
+mod moves;
 mod passed;
 mod retention;
 mod shards;

@@ -81,6 +81,15 @@ impl Table for Unsteady {
         self.table.query(query).await
     }
 
+    async fn scan(
+        &self,
+        prefix: &str,
+        after: Option<&tidegate_backends::dynamodb::Key>,
+        limit: u32,
+    ) -> Result<Page, StoreError> {
+        self.table.scan(prefix, after, limit).await
+    }
+
     async fn write(&self, changes: &[Change]) -> Result<Vec<bool>, StoreError> {
         self.table.write(changes).await
     }

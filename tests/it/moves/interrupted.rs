@@ -60,8 +60,8 @@ impl Movable for Cut {
         self.store.ledger_queues().await
     }
 
-    async fn raise_items_version(&self, least: u64) -> Result<(), StoreError> {
-        self.store.raise_items_version(least).await
+    async fn complete_move(&self, least: u64) -> Result<(), StoreError> {
+        self.store.complete_move(least).await
     }
 }
 

@@ -10,11 +10,19 @@ use std::sync::Arc;
 use object_store::{ObjectStoreExt as _, memory::InMemory, path::Path};
 use tidegate_backends::sqlite::SqliteStore;
 use tidegate_core::{
-    job::{Encoding, Event, Job},
+    job::{
+        Encoding, Event, Job,
+        spec::{Unique, UniqueWhile},
+    },
     port::{
         Movable,
         job_store::{Committed, Expect, ItemKind, JobStore, Key, Record, RecordKind, Txn, Write},
     },
+    queue::{
+        GrantBatch, Ledger,
+        ledger::{BatchId, BatchRef, Bits},
+    },
+    stored::UnknownFields,
     time::Seconds,
 };
 use tidegate_engine::{
@@ -26,15 +34,15 @@ use tidegate_engine::{
 use crate::every_record::{every_answer, every_record};
 
 /// When the tests move.
-const NOW: i64 = 20_000;
+pub const NOW: i64 = 20_000;
 
-async fn committed(store: &dyn JobStore, txn: Txn) {
+pub async fn committed(store: &dyn JobStore, txn: Txn) {
     let answer = store.commit(vec![txn]).await.unwrap().pop();
     assert!(matches!(answer, Some(Committed::All)), "{answer:?}");
 }
 
 fn record(kind: RecordKind, name: &str) -> Record {
-    Record { kind, name: name.to_owned(), until: at(NOW), bytes: name.into() }
+    Record { kind, name: name.to_owned(), until: at(NOW + 600_000), bytes: name.into() }
 }
 
 fn item(kind: ItemKind, name: &str, was: u64, version: u64) -> Write {
@@ -42,20 +50,21 @@ fn item(kind: ItemKind, name: &str, was: u64, version: u64) -> Write {
 }
 
 fn ended(id: &str) -> Job {
-    let job = job(id).of_type("x").build();
+    let job = job(id).of_type("x").unique(Unique::new("u", UniqueWhile::Live));
+    let job = job.with(|spec| spec.correlation_key = Some("of \0 ended".into())).build();
     job.apply(Event::Cancel { force: false }, at(1)).unwrap()
 }
 
 /// A store in memory with something of every kind: everything of [`every_record`], a record and an item
 /// of each kind, a key of each kind, an ended job, and an object.
-async fn filled() -> Side {
+pub async fn filled() -> Side {
     let side = side(Arc::new(MemoryStore::new()), "the source");
     for txn in every_record() {
         committed(&*side.store, txn).await;
     }
     let keys = [
         Key::Correlation(name("x"), "of \0 ended".into()),
-        Key::Unique(name("other"), "u".into()),
+        Key::Unique(name("x"), "u".into()),
         Key::Idempotency("i".into()),
     ];
     let to_ended = |key| Write::SetKey { key, job: name("ended"), was: Expect::Absent };
@@ -63,7 +72,12 @@ async fn filled() -> Side {
     txn.push(Write::AddJob(ended("ended")));
     committed(&*side.store, txn).await;
     for kind in RecordKind::ALL.into_iter().filter(|kind| *kind != RecordKind::Server) {
-        committed(&*side.store, vec![Write::PutRecord(record(kind, "of-kind"))]).await;
+        for name in ["of-kind", "a.of-group", "a-b.of-group"] {
+            // Only some kinds have groups.
+            if !name.contains('.') || kind.group(name).is_some() {
+                committed(&*side.store, vec![Write::PutRecord(record(kind, name))]).await;
+            }
+        }
     }
     for kind in ItemKind::ALL {
         committed(&*side.store, vec![item(kind, "of-kind", 0, 7)]).await;
@@ -86,7 +100,7 @@ async fn with_pages() -> Side {
     side
 }
 
-fn side(store: Arc<dyn Movable>, place: &str) -> Side {
+pub fn side(store: Arc<dyn Movable>, place: &str) -> Side {
     Side { store, objects: Arc::new(InMemory::new()), inbox: None, place: place.to_owned() }
 }
 
@@ -100,7 +114,7 @@ fn of(from: &Side, to: &Side) -> Move {
 }
 
 /// The whole move, as the command does it.
-async fn moved(this: &Move, id: &str) -> Result<Comparison, MoveError> {
+pub async fn moved(this: &Move, id: &str) -> Result<Comparison, MoveError> {
     let mut begun = this.begin(id.into()).await?;
     this.copy(&mut begun, &|_, _| {}).await?;
     let comparison = this.compare(&|_, _| {}).await?;
@@ -146,6 +160,53 @@ async fn a_job_past_its_retention_is_not_moved() {
     assert!(comparison.is_equal(), "{comparison:?}");
     let found = to.store.get(&[name("over"), name("ended")]).await.unwrap();
     assert!(matches!(&found[..], [Ok(None), Ok(Some(_))]), "{found:?}");
+}
+
+/// A ledger whose only batch was sent, and not claimed.
+pub fn sent_ledger() -> Ledger {
+    let batch = BatchRef {
+        id: BatchId(7),
+        count: 1,
+        released: Bits::default(),
+        check_at: at(90_000),
+        sent: true,
+        sends: 3,
+        unknown: UnknownFields::default(),
+    };
+    Ledger { version: 9, batches: vec![batch], ..Ledger::default() }
+}
+
+#[tokio::test]
+async fn what_was_dispatched_and_how_far_is_not_moved() {
+    let (from, to) = (filled().await, empty());
+    let queue = name("sent");
+    let ledger = Write::SetLedger { queue, ledger: sent_ledger(), was: Expect::Absent };
+    let batch = GrantBatch {
+        id: BatchId(7),
+        ledger_version: 9,
+        grants: Vec::new(),
+        state: None,
+        unknown: UnknownFields::default(),
+    };
+    committed(&*from.store, vec![Write::AddBatch(name("sent"), batch), ledger]).await;
+    committed(&*to.store, vec![item(ItemKind::Horizon, "free", 0, 3)]).await;
+    let comparison = moved(&of(&from, &to), "one").await.unwrap();
+    assert!(comparison.is_equal(), "{comparison:?}");
+    let (ledger, _) = to.store.ledger(&name("sent")).await.unwrap().unwrap();
+    let sent = &ledger.batches[0];
+    assert_eq!((sent.sent, sent.sends, sent.check_at), (true, 0, at(0)), "it is checked at once");
+    assert!(to.store.items(ItemKind::Horizon).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_transient_record_past_its_time_is_not_moved() {
+    let (from, to) = (filled().await, empty());
+    let over = Record { until: at(NOW), ..record(RecordKind::Demand, "a.over") };
+    committed(&*from.store, vec![Write::PutRecord(over)]).await;
+    let comparison = moved(&of(&from, &to), "one").await.unwrap();
+    assert!(comparison.is_equal(), "{comparison:?}");
+    let demands = comparison.parts.iter().find(|it| it.part == Part::Records(RecordKind::Demand));
+    assert_eq!(demands.map(|it| (it.from, it.to)), Some((4, 3)));
 }
 
 #[tokio::test]

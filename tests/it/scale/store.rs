@@ -75,6 +75,17 @@ impl Table for EnvironmentTable {
         Ok(page)
     }
 
+    async fn scan(
+        &self,
+        prefix: &str,
+        after: Option<&Key>,
+        limit: u32,
+    ) -> Result<Page, StoreError> {
+        let page = self.table.scan(prefix, after, limit).await?;
+        self.received(page.items.iter()).await;
+        Ok(page)
+    }
+
     async fn write(&self, changes: &[Change]) -> Result<Vec<bool>, StoreError> {
         self.gauge.compute(&self.time, changes.len() as f64 * ITEM_MICROS).await;
         self.table.write(changes).await
@@ -99,6 +110,15 @@ impl Table for Unlimited {
 
     async fn query(&self, query: &PageQuery) -> Result<Page, StoreError> {
         self.0.unlimited().query(query).await
+    }
+
+    async fn scan(
+        &self,
+        prefix: &str,
+        after: Option<&Key>,
+        limit: u32,
+    ) -> Result<Page, StoreError> {
+        self.0.unlimited().scan(prefix, after, limit).await
     }
 
     async fn write(&self, changes: &[Change]) -> Result<Vec<bool>, StoreError> {

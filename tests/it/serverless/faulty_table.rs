@@ -100,6 +100,19 @@ impl Table for FaultyTable {
         page
     }
 
+    async fn scan(
+        &self,
+        prefix: &str,
+        after: Option<&Key>,
+        limit: u32,
+    ) -> Result<Page, StoreError> {
+        self.pass().await;
+        self.refused()?;
+        let page = self.table.scan(prefix, after, limit).await;
+        self.pass().await;
+        page
+    }
+
     async fn write(&self, changes: &[Change]) -> Result<Vec<bool>, StoreError> {
         let offers = changes.iter().filter(|change| is_offer(change)).count();
         self.offers.fetch_add(offers, Ordering::Relaxed);

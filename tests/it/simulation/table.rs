@@ -191,6 +191,16 @@ impl Table for ObservedTable {
         at_once(self.table.query(ask))
     }
 
+    async fn scan(
+        &self,
+        prefix: &str,
+        after: Option<&Key>,
+        limit: u32,
+    ) -> Result<Page, StoreError> {
+        self.scheduler.step().await;
+        at_once(self.table.scan(prefix, after, limit))
+    }
+
     async fn write(&self, changes: &[Change]) -> Result<Vec<bool>, StoreError> {
         self.scheduler.step().await;
         let fate = self.fate();

@@ -19,7 +19,9 @@ use async_trait::async_trait;
 use aws_sdk_dynamodb::{
     Client,
     config::{self, retry::RetryConfig, timeout::TimeoutConfig},
-    operation::transact_write_items::TransactWriteItemsError,
+    operation::{
+        describe_table::DescribeTableError, transact_write_items::TransactWriteItemsError,
+    },
     types::{
         AttributeDefinition, AttributeValue, BillingMode, ConsumedCapacity, KeySchemaElement,
         KeyType, KeysAndAttributes, ReturnConsumedCapacity, ReturnValue, ScalarAttributeType,
@@ -49,6 +51,9 @@ const MAX_CONCURRENT_REQUESTS: usize = 8;
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout of all attempts of a request, and of the repeats of what it left.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// The attributes of an item, or those of a key.
+type Attributes = HashMap<String, AttributeValue>;
 
 /// The capacity that the table reports as consumed, and the number of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -122,6 +127,24 @@ impl SdkTable {
             .await
             .map_err(failed)?;
         Ok(())
+    }
+
+    /// Whether the table exists.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Unavailable`] with the error of DynamoDB, such as a missing permission.
+    pub async fn exists(&self) -> Result<bool, StoreError> {
+        match self.client.describe_table().table_name(&self.name).send().await {
+            Ok(_) => Ok(true),
+            Err(error) => {
+                let service = error.as_service_error();
+                if service.is_some_and(DescribeTableError::is_resource_not_found_exception) {
+                    return Ok(false);
+                }
+                Err(failed(error))
+            }
+        }
     }
 
     /// Counts a request of a `kind`, `write` or `read`, and the capacity that the table reports for
@@ -217,15 +240,28 @@ impl Table for SdkTable {
             .return_consumed_capacity(ReturnConsumedCapacity::Total);
         let answer = request.send().await.map_err(failed)?;
         self.count("read", answer.consumed_capacity());
-        let items = answer
-            .items
-            .unwrap_or_default()
-            .into_iter()
-            .map(item_of)
-            .collect::<Result<Vec<Item>, _>>()?;
-        let next = answer.last_evaluated_key.filter(|key| !key.is_empty());
-        let next = next.map(|key| item_of(key).map(|item| item.key)).transpose()?;
-        Ok(Page { items, next })
+        page(answer.items, answer.last_evaluated_key)
+    }
+
+    async fn scan(
+        &self,
+        prefix: &str,
+        after: Option<&Key>,
+        limit: u32,
+    ) -> Result<Page, StoreError> {
+        let request = self
+            .client
+            .scan()
+            .table_name(&self.name)
+            .filter_expression("begins_with(p, :prefix)")
+            .expression_attribute_values(":prefix", AttributeValue::S(prefix.to_owned()))
+            .consistent_read(true)
+            .set_exclusive_start_key(after.map(key_of))
+            .limit(limit as i32)
+            .return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let answer = request.send().await.map_err(failed)?;
+        self.count("read", answer.consumed_capacity());
+        page(answer.items, answer.last_evaluated_key)
     }
 
     async fn write(&self, changes: &[Change]) -> Result<Vec<bool>, StoreError> {
@@ -311,6 +347,14 @@ impl Table for SdkTable {
         self.count("write", answer.consumed_capacity());
         answer.attributes.filter(|attributes| !attributes.is_empty()).map(item_of).transpose()
     }
+}
+
+/// A page of `items`, which ends at the key `last` unless it is the last one.
+fn page(items: Option<Vec<Attributes>>, last: Option<Attributes>) -> Result<Page, StoreError> {
+    let items = items.unwrap_or_default().into_iter().map(item_of).collect::<Result<_, _>>()?;
+    let next = last.filter(|key| !key.is_empty());
+    let next = next.map(|key| item_of(key).map(|item| item.key)).transpose()?;
+    Ok(Page { items, next })
 }
 
 /// How the client repeats requests: by itself, it would wait up to a second before the first repeat.

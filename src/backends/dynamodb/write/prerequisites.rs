@@ -49,6 +49,7 @@ impl DynamoStore {
             let mut locations = planned.locations.iter();
             for write in single_writes(planned.write) {
                 if let Write::PutRecord(record) | Write::SwapRecord { record, .. } = write {
+                    self.note_group(record);
                     let parts = record::Parts::of(record).before;
                     needed.bodies.extend(parts.into_iter().map(Change::Put));
                 }
@@ -58,7 +59,8 @@ impl DynamoStore {
                 };
                 let is_new = matches!(write, Write::AddJob(_));
                 self.index(job, location, is_new, now, &mut needed);
-                if upkeep::is_listed_long(job, location) {
+                let is_listed_late = is_new && upkeep::is_listed_late(location, now);
+                if is_listed_late || upkeep::is_listed_long(job, location) {
                     needed.listings.push(upkeep::lasting_listing(&job.spec.queue, location));
                 }
                 let timer = entry::timer_of(job, all, now);
@@ -91,6 +93,10 @@ impl DynamoStore {
         let State::Scheduled { run_at, .. } = job.life.state else {
             if is_new {
                 needed.buckets.extend(self.home_buckets(job, location, None));
+                // A claim leaves the entry at which the job was due. A job that is moved from another
+                // store while it runs has none here.
+                let runs = job.life.running().is_some();
+                needed.entries.extend(runs.then(|| self.due_entry(job, now)));
             }
             return;
         };

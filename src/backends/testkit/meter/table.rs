@@ -165,6 +165,19 @@ impl<T: Table> Table for Metered<T> {
         Ok(page)
     }
 
+    async fn scan(
+        &self,
+        prefix: &str,
+        after: Option<&Key>,
+        limit: u32,
+    ) -> Result<Page, StoreError> {
+        let page = self.table.scan(prefix, after, limit).await?;
+        let account = &mut *self.account.lock();
+        account.bill.round_trips += 1;
+        account.add_reads(prefix, read_units(page.items.iter().map(Item::size).sum()));
+        Ok(page)
+    }
+
     async fn write(&self, changes: &[Change]) -> Result<Vec<bool>, StoreError> {
         let taken = self.table.write(changes).await?;
         let account = &mut *self.account.lock();

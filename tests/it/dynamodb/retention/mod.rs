@@ -77,6 +77,16 @@ impl Table for DyingTable {
         self.table.query(query).await
     }
 
+    async fn scan(
+        &self,
+        prefix: &str,
+        after: Option<&Key>,
+        limit: u32,
+    ) -> Result<Page, StoreError> {
+        self.check()?;
+        self.table.scan(prefix, after, limit).await
+    }
+
     async fn write(&self, changes: &[Change]) -> Result<Vec<bool>, StoreError> {
         self.check()?;
         let count = self.take(changes.len());

@@ -1,11 +1,16 @@
 //! `tidegate move`: everything of a stopped deployment into another store.
 
+mod location;
+#[cfg(feature = "aws")]
+mod table;
+
 use std::{path::PathBuf, sync::Arc};
 
 use anyhow::{Context as _, bail};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
+use self::location::Location;
 use super::{Context, ExitCode, UsageError, output};
 use tidegate_backends::{
     sealed::KeySource,
@@ -14,7 +19,7 @@ use tidegate_backends::{
 use tidegate_core::port::Entropy as _;
 use tidegate_engine::moves::{Comparison, Move, Part, abort};
 use tidegate_server::{
-    runtime::{Place, check_secrets, key_file},
+    runtime::{check_secrets, key_file},
     settings::Settings,
 };
 
@@ -28,18 +33,21 @@ use tidegate_server::{
     that starts on the source afterwards says where its data is.\n\n\
     A password is safer in `TIDEGATE_STORE`, which is used where --from or --to is not given. The \
     target needs the encryption key of the source.\n\n\
+    `dynamodb://TABLE?bucket=BUCKET&prefix=PREFIX&region=REGION` is the data of a deployment on AWS, \
+    with the outputs of its stack. It needs the credentials of an operator, as `tidegate aws` does. \
+    Its functions refuse all calls meanwhile.\n\n\
     Example:\n  \
     export TIDEGATE_STORE=postgres://tidegate@db.example/tidegate\n  \
     export TIDEGATE_ENCRYPTION_KEY_FILE=/var/lib/tidegate/key\n  \
     tidegate move --from /var/lib/tidegate"
 )]
 pub struct Args {
-    /// The source: a data directory, or `postgres://HOST/DATABASE` [default: the server's setting
-    /// `store`].
+    /// The source: a data directory, `postgres://HOST/DATABASE` or `dynamodb://TABLE?bucket=BUCKET`
+    /// [default: the server's setting `store`].
     #[arg(long, value_name = "DIR|URL")]
     from: Option<String>,
-    /// The target: a directory or a schema of a database, without data [default: the server's setting
-    /// `store`].
+    /// The target: a directory, a schema of a database or a table, without data [default: the server's
+    /// setting `store`].
     #[arg(long, value_name = "DIR|URL", conflicts_with = "abort")]
     to: Option<String>,
     /// Compare the two, and change nothing.
@@ -62,7 +70,7 @@ pub struct Args {
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let settings = Settings::load(args.config.as_deref(), &())?;
     super::make_files_private();
-    let from = place(args.from.as_deref(), "--from", &settings)?;
+    let from = Location::named(args.from.as_deref(), "--from", &settings)?;
     let from = existing(from).await?;
     if args.abort {
         return give_up(&from, ctx).await;
@@ -70,7 +78,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     if args.from.is_none() && args.to.is_none() {
         bail!(UsageError("name the source with --from, or the target with --to".into()));
     }
-    let to = place(args.to.as_deref(), "--to", &settings)?;
+    let to = Location::named(args.to.as_deref(), "--to", &settings)?;
     let to = if args.check { existing(to).await? } else { to };
     let keys = keys(&from, &to, &settings)?;
     let sides =
@@ -86,10 +94,18 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         print(&sides, &[], &comparison, ctx)?;
         return Ok(if comparison.is_equal() { ExitCode::Ok } else { ExitCode::Refused });
     }
-    moved(&sides, has_secrets, ctx).await
+    if from.is_table() || to.is_table() {
+        ctx.note("the functions of a table are stopped first, which may take half a minute");
+    }
+    moved(&sides, ctx).await?;
+    ctx.note(format_args!("{from} was moved to {to}: {}", to.next_step()));
+    if has_secrets {
+        ctx.note("they need the encryption key of the source");
+    }
+    Ok(ExitCode::Ok)
 }
 
-async fn moved(sides: &Move, has_secrets: bool, ctx: &Context) -> anyhow::Result<ExitCode> {
+async fn moved(sides: &Move, ctx: &Context) -> anyhow::Result<()> {
     let (from, to) = (&sides.from.place, &sides.to.place);
     let mut begun = sides.begin(format!("{:032x}", SystemEntropy.bits())).await?;
     let begins = if begun.goes_on { "the move goes on" } else { "the move begins" };
@@ -104,12 +120,7 @@ async fn moved(sides: &Move, has_secrets: bool, ctx: &Context) -> anyhow::Result
     bar.finish_and_clear();
     let comparison = comparison?;
     print(sides, &copied, &comparison, ctx)?;
-    sides.finish(&begun, &comparison).await?;
-    ctx.note(format_args!("{from} was moved to {to}: start the servers there"));
-    if has_secrets {
-        ctx.note("they need the encryption key of the source");
-    }
-    Ok(ExitCode::Ok)
+    Ok(sides.finish(&begun, &comparison).await?)
 }
 
 /// Shows that `count` more records of `part` are done. How many there are is not known.
@@ -119,7 +130,7 @@ fn shown(bar: &ProgressBar, part: Part, count: u64) {
     bar.inc(count);
 }
 
-async fn give_up(from: &Place, ctx: &Context) -> anyhow::Result<ExitCode> {
+async fn give_up(from: &Location, ctx: &Context) -> anyhow::Result<ExitCode> {
     let mark = abort(&from.open().await?).await?;
     if ctx.json() {
         let to = mark.as_ref().map(|mark| &mark.other);
@@ -136,26 +147,8 @@ async fn give_up(from: &Place, ctx: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::Ok)
 }
 
-/// The place that `text` names, or the setting `store`.
-fn place(text: Option<&str>, option: &str, settings: &Settings) -> anyhow::Result<Place> {
-    let Some(text) = text.or(settings.store.as_deref()) else {
-        bail!(UsageError(format!(
-            "name a data directory or a database with {option}, or set `store`"
-        )));
-    };
-    if !text.contains("://") {
-        return Ok(Place::Directory(std::path::absolute(text)?));
-    }
-    let of_text = Settings { store: Some(text.to_owned()), ..settings.clone() };
-    match of_text.database() {
-        Ok(Some(database)) => Ok(Place::Database(Box::new(database))),
-        Ok(None) => bail!(UsageError(format!("{option}: names no database"))),
-        Err(fault) => bail!(UsageError(format!("{option}: {}", fault.problem))),
-    }
-}
-
 /// `place`, unless it has no data.
-async fn existing(place: Place) -> anyhow::Result<Place> {
+async fn existing(place: Location) -> anyhow::Result<Location> {
     if !place.has_store().await? {
         bail!(UsageError(format!("{place} has no data: name another directory or database")));
     }
@@ -163,15 +156,15 @@ async fn existing(place: Place) -> anyhow::Result<Place> {
 }
 
 /// The keys of the target.
-fn keys(from: &Place, to: &Place, settings: &Settings) -> anyhow::Result<KeySource> {
-    let of_target = match to {
-        Place::Directory(dir) => Settings { store: None, data: dir.clone(), ..settings.clone() },
+fn keys(from: &Location, to: &Location, settings: &Settings) -> anyhow::Result<KeySource> {
+    let of_target = match to.directory() {
+        Some(dir) => Settings { store: None, data: dir.to_owned(), ..settings.clone() },
         // The address has no part in it.
-        Place::Database(_) => Settings { store: Some("postgres://".into()), ..settings.clone() },
+        None => Settings { store: Some("postgres://".into()), ..settings.clone() },
     };
     of_target.keys().map_err(|fault| {
-        let hint = match from {
-            Place::Directory(dir) if key_file(dir).exists() => {
+        let hint = match from.directory() {
+            Some(dir) if key_file(dir).exists() => {
                 format!("; the key of the source is in {}", key_file(dir).display())
             }
             _ => String::new(),
@@ -181,15 +174,13 @@ fn keys(from: &Place, to: &Place, settings: &Settings) -> anyhow::Result<KeySour
 }
 
 /// How the target gets the key of the source.
-fn key_remedy(to: &Place) -> String {
-    match to {
-        Place::Directory(dir) => format!(
+fn key_remedy(to: &Location) -> String {
+    match to.directory() {
+        Some(dir) => format!(
             "set `encryption_key` or `encryption_key_file`, or copy the source's key file to {}",
             key_file(dir).display()
         ),
-        Place::Database(_) => {
-            "set `encryption_key` or `encryption_key_file` to the key of the source".to_owned()
-        }
+        None => "set `encryption_key` or `encryption_key_file` to the key of the source".to_owned(),
     }
 }
 
