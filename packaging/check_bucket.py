@@ -1,7 +1,8 @@
-"""Checks packaging/bucket and its pages:  check_bucket.py PROGRAM CFN_LINT CHECK_JSONSCHEMA
+"""Checks packaging/bucket and its pages:  check_bucket.py PROGRAM CFN_LINT CHECK_JSONSCHEMA [FOLDER]
 
 First the files as they are: by the schemas of their platforms, and against the program and the pages. Then
-copies with planted faults: the same checks must find each.
+copies with planted faults: the same checks must find each. With FOLDER, only the files, as a release has
+them there: all of them, by the schemas and against the program.
 """
 
 import shutil
@@ -15,7 +16,7 @@ from bucket_check.faults import FAULTS, OF_SCHEMAS, SOURCES
 from bucket_check.program import Program
 
 ROOT = Path(__file__).parent.parent
-PROGRAM, CFN_LINT, CHECK_JSONSCHEMA = (str(Path(name).absolute()) for name in sys.argv[1:])
+PROGRAM, CFN_LINT, CHECK_JSONSCHEMA = (str(Path(name).absolute()) for name in sys.argv[1:4])
 MANIFESTS = [sys.executable, str(ROOT / "packaging/check_manifests.py")]
 SCHEMAS = {
     files.FARGATE: [CFN_LINT],
@@ -31,14 +32,28 @@ def valid(root, file):
         raise Fault(f"{file}: {done.stdout}{done.stderr}")
 
 
-def check(root):
-    program = Program(PROGRAM, root)
+def check_files(root, program):
     servers = files.read(root)
     fields.check(root)
     container_app.check(root)
     agrees.check(servers, program)
     leaders.check(root, servers)
+    return servers
+
+
+def check(root):
+    program = Program(PROGRAM, root)
+    servers = check_files(root, program)
     pages.check(root, program, servers)
+
+
+def check_released(folder):
+    there = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert there == set(files.FILES), f"other files than in packaging/bucket: {there ^ set(files.FILES)}"
+    for name in SCHEMAS:
+        valid(folder, name)
+    check_files(folder, Program(PROGRAM, ROOT))
+    print(f"{len(there)} files")
 
 
 def copy(to):
@@ -65,6 +80,9 @@ def missed(find, root, planted):
     return wrong
 
 
+if sys.argv[4:]:
+    check_released(Path(sys.argv[4]))
+    sys.exit()
 for name in SCHEMAS:
     valid(ROOT, name)
 check(ROOT)

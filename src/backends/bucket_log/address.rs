@@ -19,7 +19,7 @@ use url::{Position, Url};
 use super::{bucket::StoreBucket, requests::Requests};
 use crate::{
     private,
-    sealed::{EncryptedObjects, Keys},
+    sealed::{EncryptedObjects, Keys, ObjectEncryption},
 };
 
 /// How long a request of the log may take. It is sent again then.
@@ -96,12 +96,12 @@ pub struct BucketClients {
 }
 
 impl BucketClients {
-    /// The same clients, which decrypt objects with `keys`, and encrypt new ones with the first of them
-    /// if `encrypts` is set.
+    /// The same clients, which decrypt objects with `keys`. `encryption` says whether new ones are
+    /// encrypted, with the first of them, and whether clear ones are read.
     #[must_use]
-    pub fn with_keys(self, keys: Keys, encrypts: bool) -> Self {
-        let objects = EncryptedObjects::new(self.objects, keys.clone(), encrypts);
-        Self { log: self.log.with_keys(keys, encrypts), objects: Arc::new(objects) }
+    pub fn with_keys(self, keys: Keys, encryption: ObjectEncryption) -> Self {
+        let objects = EncryptedObjects::new(self.objects, keys.clone(), encryption);
+        Self { log: self.log.with_keys(keys, encryption), objects: Arc::new(objects) }
     }
 }
 

@@ -18,11 +18,12 @@ use super::{
     error::LogError,
     hints::{Hint, Hints},
     key::ObjectKey,
+    object::CLEAR,
     truncate::Removable,
 };
 use crate::sealed::{
-    Keys,
-    object::{ObjectError, key_of},
+    Keys, ObjectEncryption,
+    object::{ObjectCipher, ObjectError},
 };
 
 /// The first wait before a request is repeated; each further one is twice as long.
@@ -56,21 +57,13 @@ pub struct StoreBucket {
     /// The client for the parts of snapshots, which take longer than other objects.
     parts: Arc<dyn ObjectStore>,
     prefix: Path,
-    encryption: Option<Encryption>,
-}
-
-/// The keys of the objects of a log.
-#[derive(Debug)]
-struct Encryption {
-    keys: Keys,
-    /// Whether new objects are encrypted.
-    encrypts: bool,
+    cipher: Option<ObjectCipher>,
 }
 
 impl StoreBucket {
     /// The objects below `prefix`.
     pub fn new(store: Arc<dyn ObjectStore>, prefix: Path) -> Self {
-        Self { parts: Arc::clone(&store), store, prefix, encryption: None }
+        Self { parts: Arc::clone(&store), store, prefix, cipher: None }
     }
 
     /// The same, with another client for the parts of snapshots.
@@ -79,34 +72,37 @@ impl StoreBucket {
         Self { parts, ..self }
     }
 
-    /// The same, which decrypts objects with `keys`, and encrypts new ones with the first of them if
-    /// `encrypts` is set.
+    /// The same, which decrypts objects with `keys`. `encryption` says whether new ones are encrypted,
+    /// with the first of them, and whether clear ones are read.
     #[must_use]
-    pub fn with_keys(self, keys: Keys, encrypts: bool) -> Self {
-        Self { encryption: Some(Encryption { keys, encrypts }), ..self }
+    pub fn with_keys(self, keys: Keys, encryption: ObjectEncryption) -> Self {
+        Self { cipher: Some(ObjectCipher::new(keys, encryption)), ..self }
     }
 
-    /// Encrypts the bytes of a new object. The identity stays clear: it says which log this is to a
-    /// server that has no key.
+    /// The cipher of an object. The identity stays clear: it says which log this is to a server that has
+    /// no key.
+    fn cipher(&self, key: &ObjectKey) -> Option<&ObjectCipher> {
+        self.cipher.as_ref().filter(|_| *key != ObjectKey::Identity)
+    }
+
+    /// Encrypts the bytes of a new object.
     fn seal(&self, key: &ObjectKey, bytes: Bytes) -> Result<Bytes, ObjectError> {
-        match &self.encryption {
-            Some(Encryption { keys, encrypts: true }) if *key != ObjectKey::Identity => {
-                keys.seal_object(&bytes, &key.to_string()).map(Bytes::from)
-            }
-            _ => Ok(bytes),
+        match self.cipher(key) {
+            Some(cipher) => cipher.seal(bytes, &key.to_string()),
+            None => Ok(bytes),
         }
     }
 
     /// Decrypts the bytes of an object. What cannot be decrypted stays as it is, and
-    /// [`Object::decode`](super::object::Object::decode) names its key.
+    /// [`Object::decode`](super::object::Object::decode) names its key. [`CLEAR`] takes the place of a
+    /// clear object that is refused: a writer without a key may have made it.
     fn open(&self, key: &ObjectKey, bytes: Bytes) -> Bytes {
-        let opened = match &self.encryption {
-            Some(Encryption { keys, .. }) if key_of(&bytes).is_some() => {
-                keys.open_object(&bytes, &key.to_string())
-            }
-            _ => return bytes,
-        };
-        opened.map_or(bytes, Bytes::from)
+        let Some(cipher) = self.cipher(key) else { return bytes };
+        match cipher.open(bytes.clone(), &key.to_string()) {
+            Ok(clear) => clear,
+            Err(ObjectError::Clear) => Bytes::from_static(CLEAR),
+            Err(_) => bytes,
+        }
     }
 
     fn store(&self, key: &ObjectKey) -> &dyn ObjectStore {

@@ -230,6 +230,19 @@ impl<A> Handle<A> {
             Some(_) => self.submit(Vec::new()).await.map(drop),
         }
     }
+
+    /// The name of an object that must be in the bucket for ever and is gone: the identity of the log, the
+    /// claim of its first epoch, or that of the epoch that the node leads; none if all are there. Rules
+    /// that expire objects remove the oldest ones first. It ends when the store has answered.
+    pub async fn lost_object(&self) -> Option<String> {
+        let claims = [Some(Epoch::FIRST), self.epoch()].into_iter().flatten();
+        for key in std::iter::once(ObjectKey::Identity).chain(claims.map(ObjectKey::Claim)) {
+            if self.edge.read(&key).await.is_none() {
+                return Some(key.to_string());
+            }
+        }
+        None
+    }
 }
 
 #[cfg(test)]

@@ -21,6 +21,8 @@ use crate::sealed::object::key_of;
 const MAGIC: &[u8; 4] = b"TDGL";
 /// The only format.
 const FORMAT: u8 = 1;
+/// What a reader gets in place of an object that must be encrypted and is not.
+pub(super) const CLEAR: &[u8] = b"TDGC";
 /// Bytes of a hash.
 const HASH_BYTES: usize = 32;
 /// Bytes before the body.
@@ -112,6 +114,9 @@ pub enum NotReadable {
     /// They are not what was written.
     #[error("it is damaged: {0}")]
     Damaged(&'static str),
+    /// They are not encrypted, and every object must be.
+    #[error("it is not encrypted, and every object must be")]
+    Clear,
     /// They are encrypted with the key of this id, which the reader does not have, or they were changed.
     #[error("it is encrypted with key {0}, which is not given, or it was changed")]
     Encrypted(String),
@@ -147,9 +152,13 @@ impl Object {
     ///
     /// # Errors
     ///
-    /// [`NotReadable`] if a bit is not as it was written, they are encrypted, or a later release wrote them.
+    /// [`NotReadable`] if a bit is not as it was written, they are encrypted or must be, or a later release
+    /// wrote them.
     pub fn decode(bytes: Bytes) -> Result<Self, NotReadable> {
         use NotReadable::Damaged;
+        if bytes == CLEAR {
+            return Err(NotReadable::Clear);
+        }
         if let Some(key) = key_of(&bytes) {
             return Err(NotReadable::Encrypted(key));
         }

@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 #[cfg(feature = "bucket")]
-pub use store::EncryptedObjects;
+pub use self::{object::ObjectEncryption, store::EncryptedObjects};
 use tidegate_core::port::{
     StoreLayer, Write,
     job_store::{Committed, Item, ItemKind, JobStore, SharedStore, StoreError, Txn},

@@ -12,8 +12,20 @@ use aws_lc_rs::{
     aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey},
     hkdf::{HKDF_SHA256, KeyType, Prk, Salt},
 };
+use bytes::Bytes;
 
 use super::{Key, Keys};
+
+/// Which objects of a bucket are encrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectEncryption {
+    /// No new object is. What is encrypted is read.
+    Off,
+    /// Every new object is. What is not encrypted is read.
+    On,
+    /// Every object is. What is not encrypted may be from a writer without a key, and is refused.
+    Required,
+}
 
 /// Why an object cannot be encrypted or decrypted.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +39,9 @@ pub(crate) enum ObjectError {
     /// It is encrypted in another form.
     #[error("it is encrypted in a form that is not known")]
     UnknownForm,
+    /// It must be encrypted.
+    #[error("it is not encrypted, and every object must be")]
+    Clear,
     /// The cipher has failed.
     #[error("it cannot be encrypted")]
     Cipher,
@@ -126,6 +141,49 @@ impl Keys {
     }
 }
 
+/// The keys of the objects of a bucket, and which objects are encrypted.
+#[derive(Clone, Debug)]
+pub(crate) struct ObjectCipher {
+    keys: Keys,
+    encryption: ObjectEncryption,
+}
+
+impl ObjectCipher {
+    /// Encrypts with the first of `keys`, and decrypts with all of them.
+    pub(crate) fn new(keys: Keys, encryption: ObjectEncryption) -> Self {
+        Self { keys, encryption }
+    }
+
+    /// Returns what is stored for a new object at `place`.
+    ///
+    /// # Errors
+    ///
+    /// [`ObjectError::Cipher`].
+    pub(crate) fn seal(&self, clear: Bytes, place: &str) -> Result<Bytes, ObjectError> {
+        match self.encryption {
+            ObjectEncryption::Off => Ok(clear),
+            ObjectEncryption::On | ObjectEncryption::Required => {
+                self.keys.seal_object(&clear, place).map(Bytes::from)
+            }
+        }
+    }
+
+    /// Returns the clear text of what is stored at `place`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Keys::open_object`]; [`ObjectError::Clear`] if it is not encrypted and must be.
+    pub(crate) fn open(&self, stored: Bytes, place: &str) -> Result<Bytes, ObjectError> {
+        if key_of(&stored).is_some() {
+            return self.keys.open_object(&stored, place).map(Bytes::from);
+        }
+        match self.encryption {
+            ObjectEncryption::Off | ObjectEncryption::On => Ok(stored),
+            ObjectEncryption::Required => Err(ObjectError::Clear),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,6 +223,22 @@ mod tests {
         }
         for length in 0..sealed.len() {
             keys.open_object(&sealed[..length], "here").unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_clear_object_is_refused_where_all_must_be_encrypted() {
+        use ObjectEncryption::{Off, On, Required};
+        let cipher = |encryption| ObjectCipher::new(keys(FIRST), encryption);
+        let clear = Bytes::from_static(b"body");
+        for (written, read) in [(Off, Off), (Off, On), (On, Off), (On, Required), (Required, On)] {
+            let stored = cipher(written).seal(clear.clone(), "here").unwrap();
+            assert_eq!(stored == clear, written == Off, "{written:?}");
+            assert_eq!(cipher(read).open(stored, "here").unwrap(), clear, "{written:?} {read:?}");
+        }
+        for forged in [&b""[..], b"body", b"TDG", b"TDGE"] {
+            let refused = cipher(Required).open(Bytes::from_static(forged), "here").unwrap_err();
+            assert!(matches!(refused, ObjectError::Clear), "{forged:?}: {refused}");
         }
     }
 

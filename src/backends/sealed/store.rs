@@ -3,7 +3,6 @@
 use std::{fmt, ops::Range, sync::Arc};
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use futures_util::{StreamExt as _, stream, stream::BoxStream};
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload,
@@ -13,22 +12,21 @@ use object_store::{
 
 use super::{
     Keys,
-    object::{ObjectError, key_of},
+    object::{ObjectCipher, ObjectEncryption, ObjectError},
 };
 
-/// Objects that are encrypted, each for its path. An object that is not encrypted is read as it is.
+/// Objects that are encrypted, each for its path.
 #[derive(Debug)]
 pub struct EncryptedObjects {
     store: Arc<dyn ObjectStore>,
-    keys: Keys,
-    /// Whether new objects are encrypted.
-    encrypts: bool,
+    cipher: ObjectCipher,
 }
 
 impl EncryptedObjects {
-    /// The objects of `store`. New ones are encrypted with the first of `keys` if `encrypts` is set.
-    pub fn new(store: Arc<dyn ObjectStore>, keys: Keys, encrypts: bool) -> Self {
-        Self { store, keys, encrypts }
+    /// The objects of `store`. New ones are encrypted with the first of `keys`, and clear ones are read,
+    /// as `encryption` says.
+    pub fn new(store: Arc<dyn ObjectStore>, keys: Keys, encryption: ObjectEncryption) -> Self {
+        Self { store, cipher: ObjectCipher::new(keys, encryption) }
     }
 }
 
@@ -57,13 +55,9 @@ impl ObjectStore for EncryptedObjects {
         payload: PutPayload,
         options: PutOptions,
     ) -> Result<PutResult> {
-        let payload = if self.encrypts {
-            let sealed = self.keys.seal_object(&Bytes::from(payload), location.as_ref());
-            sealed.map_err(|error| failed(location, &error))?.into()
-        } else {
-            payload
-        };
-        self.store.put_opts(location, payload, options).await
+        let sealed = self.cipher.seal(payload.into(), location.as_ref());
+        let sealed = sealed.map_err(|error| failed(location, &error))?;
+        self.store.put_opts(location, sealed.into(), options).await
     }
 
     async fn put_multipart_opts(
@@ -85,13 +79,8 @@ impl ObjectStore for EncryptedObjects {
         let found = self.store.get_opts(location, options).await?;
         let (mut meta, attributes, extensions) =
             (found.meta.clone(), found.attributes.clone(), found.extensions.clone());
-        let stored = found.bytes().await?;
-        let bytes = if key_of(&stored).is_some() {
-            let clear = self.keys.open_object(&stored, location.as_ref());
-            clear.map_err(|error| failed(location, &error))?.into()
-        } else {
-            stored
-        };
+        let clear = self.cipher.open(found.bytes().await?, location.as_ref());
+        let bytes = clear.map_err(|error| failed(location, &error))?;
         meta.size = bytes.len() as u64;
         let range: Range<u64> = match wanted {
             Some(range) => range.as_range(meta.size).map_err(|error| Error::Generic {
@@ -136,50 +125,56 @@ impl ObjectStore for EncryptedObjects {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use object_store::{ObjectStoreExt as _, memory::InMemory};
 
-    use super::*;
+    use super::{
+        ObjectEncryption::{Off, On, Required},
+        *,
+    };
 
     const KEY: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
     const OTHER: &str = "ZmVkY2JhOTg3NjU0MzIxMGZlZGNiYTk4NzY1NDMyMTA=";
 
-    fn objects(store: &Arc<InMemory>, key: &str, encrypts: bool) -> EncryptedObjects {
-        EncryptedObjects::new(Arc::clone(store) as _, Keys::parse(key).unwrap(), encrypts)
+    fn objects(store: &Arc<InMemory>, key: &str, encryption: ObjectEncryption) -> EncryptedObjects {
+        EncryptedObjects::new(Arc::clone(store) as _, Keys::parse(key).unwrap(), encryption)
     }
 
     #[tokio::test]
     async fn objects_are_stored_encrypted_and_read_clear() {
         let store = Arc::new(InMemory::new());
         let (path, clear) = (Path::from("bodies/one"), Bytes::from_static(b"the text of a body"));
-        objects(&store, KEY, true).put(&path, clear.clone().into()).await.unwrap();
+        objects(&store, KEY, On).put(&path, clear.clone().into()).await.unwrap();
         let stored = store.get(&path).await.unwrap().bytes().await.unwrap();
         assert!(!stored.windows(4).any(|part| part == b"text"), "{stored:?}");
-        for encrypts in [true, false] {
-            let objects = objects(&store, KEY, encrypts);
+        for encryption in [Off, On, Required] {
+            let objects = objects(&store, KEY, encryption);
             let found = objects.get(&path).await.unwrap();
             assert_eq!(found.meta.size, clear.len() as u64);
             assert_eq!(found.bytes().await.unwrap(), clear);
             assert_eq!(objects.get_range(&path, 4..8).await.unwrap(), &clear[4..8]);
         }
-        let error = objects(&store, OTHER, true).get(&path).await.unwrap_err().to_string();
+        let error = objects(&store, OTHER, On).get(&path).await.unwrap_err().to_string();
         assert!(error.contains("bodies/one: it is encrypted with key "), "{error}");
     }
 
     #[tokio::test]
-    async fn objects_from_before_the_encryption_are_read() {
+    async fn objects_from_before_are_read_unless_all_must_be_encrypted() {
         let store = Arc::new(InMemory::new());
         let path = Path::from("bodies/one");
-        objects(&store, KEY, false).put(&path, "clear".into()).await.unwrap();
+        objects(&store, KEY, Off).put(&path, "clear".into()).await.unwrap();
         assert_eq!(store.get(&path).await.unwrap().bytes().await.unwrap(), "clear");
-        let read = objects(&store, KEY, true).get(&path).await.unwrap().bytes().await.unwrap();
+        let read = objects(&store, KEY, On).get(&path).await.unwrap().bytes().await.unwrap();
         assert_eq!(read, "clear");
+        let error = objects(&store, KEY, Required).get(&path).await.unwrap_err().to_string();
+        assert!(error.contains("bodies/one: it is not encrypted"), "{error}");
     }
 
     #[tokio::test]
     async fn an_object_that_was_moved_is_not_read() {
         let store = Arc::new(InMemory::new());
         let (one, two) = (Path::from("one"), Path::from("two"));
-        let objects = objects(&store, KEY, true);
+        let objects = objects(&store, KEY, On);
         objects.put(&one, "clear".into()).await.unwrap();
         store.copy(&one, &two).await.unwrap();
         let error = objects.get(&two).await.unwrap_err().to_string();

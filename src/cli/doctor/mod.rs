@@ -7,9 +7,10 @@
 mod bodies;
 mod config;
 mod dir;
+mod leader;
 mod server;
 
-pub use dir::Served;
+pub use self::{dir::Served, leader::Leader};
 
 use std::{io, path::PathBuf};
 

@@ -1,30 +1,20 @@
 //! `tidegate log`: reads the replicated log of a server, which may run, and begins a new one.
 
+mod address;
 mod restore;
 mod seed;
 
-use std::{collections::BTreeMap, io::IsTerminal as _, path::PathBuf, sync::Arc};
+use std::collections::BTreeMap;
 
-use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use indicatif::HumanBytes;
-use object_store::ObjectStore;
 use serde::Serialize;
 use serde_json::json;
-use tracing::Level;
-use url::Url;
 
-use super::{Context, ExitCode, UsageError, context::print_error, output};
-use tidegate_backends::{
-    bucket_log::{
-        BucketAddress, BucketClients, Edge, LogEntry, LogReader, SlotContent, StoreBucket, Tail,
-        key::Epoch,
-    },
-    sealed::Keys,
-    system::{SystemClock, SystemEntropy},
-};
+use self::address::{Address, Opened};
+use super::{Context, ExitCode, context::print_error, output};
+use tidegate_backends::bucket_log::{LogEntry, SlotContent, Tail, key::Epoch};
 use tidegate_core::time::Timestamp;
-use tidegate_server::settings::{Fault, Settings};
 
 /// The commands on a replicated log.
 #[derive(Debug, Subcommand)]
@@ -45,29 +35,6 @@ pub enum Command {
     Restore(restore::Args),
     /// Begin a log in an empty prefix of a bucket with the data of a directory.
     Seed(seed::Args),
-}
-
-/// The bucket of a log.
-#[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Nothing is written, and servers may run. Exit code 1 names the object that is \
-    damaged or missing, and 3 means that the store does not answer.\n\n\
-    Example:\n  \
-    tidegate log verify --log s3://bucket/prefix"
-)]
-pub struct Address {
-    /// The URL of the bucket (file, s3, gs or az) [default: the server's setting `log`].
-    #[arg(long, value_name = "URL", env = "TIDEGATE_LOG")]
-    log: Option<Url>,
-    /// A TOML file with the server's settings.
-    #[arg(long, env = "TIDEGATE_CONFIG")]
-    config: Option<PathBuf>,
-    /// A file with the keys of objects that are encrypted [default: the server's settings].
-    #[arg(long, value_name = "FILE", env = "TIDEGATE_ENCRYPTION_KEY_FILE")]
-    encryption_key_file: Option<PathBuf>,
-    /// The keys themselves: only as a variable, because others can see the arguments of a process.
-    #[arg(long, env = "TIDEGATE_ENCRYPTION_KEY", hide = true, hide_env_values = true)]
-    encryption_key: Option<String>,
 }
 
 /// Reads the log.
@@ -97,7 +64,7 @@ struct Total {
 }
 
 async fn verify(address: Address, ctx: &Context) -> anyhow::Result<ExitCode> {
-    let Opened { reader, address, .. } = open(address).await?;
+    let Opened { reader, address, .. } = address.open().await?;
     let mut epochs = Epochs::default();
     let end = reader.verify(|entry| epochs.add(entry)).await?;
     let total = epochs.total();
@@ -120,7 +87,7 @@ async fn verify(address: Address, ctx: &Context) -> anyhow::Result<ExitCode> {
 }
 
 async fn epochs(address: Address, ctx: &Context) -> anyhow::Result<ExitCode> {
-    let Opened { reader, .. } = open(address).await?;
+    let Opened { reader, .. } = address.open().await?;
     let mut epochs = Epochs::default();
     let read = reader.list(|entry| epochs.add(entry)).await;
     if ctx.json() {
@@ -160,7 +127,7 @@ struct ShownObject {
 }
 
 async fn objects(address: Address, number: u64, ctx: &Context) -> anyhow::Result<ExitCode> {
-    let Opened { reader, .. } = open(address).await?;
+    let Opened { reader, .. } = address.open().await?;
     let mut objects = Vec::new();
     let add = |entry| {
         let LogEntry::Object { slot, time, bytes, content } = entry else { return };
@@ -198,90 +165,6 @@ async fn objects(address: Address, number: u64, ctx: &Context) -> anyhow::Result
     }
     read?;
     Ok(ExitCode::Ok)
-}
-
-/// A log that the options name.
-struct Opened {
-    reader: LogReader,
-    address: BucketAddress,
-    /// Its large bodies and plugin code.
-    objects: Arc<dyn ObjectStore>,
-}
-
-async fn open(address: Address) -> anyhow::Result<Opened> {
-    let (address, keys) = named(&address)?;
-    let no_log = || UsageError(format!("{address} has no log"));
-    // A client would create it.
-    if address.directory().is_some_and(|dir| !dir.is_dir()) {
-        return Err(no_log().into());
-    }
-    let Connected { edge, bucket, objects } = connect(&address, keys, false)?;
-    let reader = LogReader::open(edge, bucket).await?.ok_or_else(no_log)?;
-    Ok(Opened { reader, address, objects })
-}
-
-/// The bucket that the options name, and the keys of its objects.
-fn named(options: &Address) -> anyhow::Result<(BucketAddress, Option<Keys>)> {
-    let usage = |text: String| anyhow::Error::from(UsageError(text));
-    let wrong = |fault: Fault| usage(format!("the setting {} {}", fault.setting, fault.problem));
-    let mut settings = if options.log.is_some() && options.config.is_none() {
-        Settings::default()
-    } else {
-        Settings::load(options.config.as_deref(), &())?
-    };
-    if options.encryption_key.is_some() || options.encryption_key_file.is_some() {
-        settings.encryption_key.clone_from(&options.encryption_key);
-        settings.encryption_key_file.clone_from(&options.encryption_key_file);
-    }
-    let address = if let Some(url) = &options.log {
-        BucketAddress::parse(url).map_err(|bad| usage(format!("--log {bad}")))?
-    } else {
-        let none = || usage("name the bucket of the log with --log".into());
-        settings.log_address().map_err(wrong)?.ok_or_else(none)?
-    };
-    if settings.encryption_key.is_none() && settings.encryption_key_file.is_none() {
-        // The key in the default data directory is not that of the log.
-        return Ok((address, None));
-    }
-    let keys = settings.keys().map_err(wrong)?.load().context("the keys of the log")?;
-    Ok((address, keys))
-}
-
-/// The clients of a bucket.
-struct Connected {
-    edge: Edge,
-    bucket: Arc<StoreBucket>,
-    objects: Arc<dyn ObjectStore>,
-}
-
-/// Connects to a bucket, and shows from now on why requests fail. New objects are encrypted if `encrypts`
-/// is set.
-fn connect(
-    address: &BucketAddress,
-    keys: Option<Keys>,
-    encrypts: bool,
-) -> anyhow::Result<Connected> {
-    let mut clients = address.connect().context("log")?;
-    match keys {
-        Some(keys) => clients = clients.with_keys(keys, encrypts),
-        None if encrypts => bail!(UsageError(
-            "--log-encryption needs a key: TIDEGATE_ENCRYPTION_KEY or --encryption-key-file".into()
-        )),
-        None => {}
-    }
-    let BucketClients { log, objects } = clients;
-    let bucket = Arc::new(log);
-    let edge = Edge {
-        bucket: Arc::clone(&bucket) as _,
-        clock: Arc::new(SystemClock),
-        entropy: Arc::new(SystemEntropy),
-    };
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_max_level(Level::WARN)
-        .init();
-    Ok(Connected { edge, bucket, objects })
 }
 
 /// An epoch, as it is shown.

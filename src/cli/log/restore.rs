@@ -30,7 +30,7 @@ use super::{
         context::print_error,
         make_files_private,
     },
-    Address, Opened, open,
+    address::{Address, Opened},
 };
 use tidegate_backends::{
     bucket_log::{LogReader, RestoreError, RestoredState, key::Epoch},
@@ -74,7 +74,7 @@ pub(super) async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let at = at.at(ctx.now());
     let part = part(&to);
     check_free(&to, &part)?;
-    let Opened { reader, address, objects } = open(address).await?;
+    let Opened { reader, address, objects } = address.open().await?;
     make_files_private();
     let state = match restore(&reader, &part, at).await {
         Err(Failure::Refused(refusal)) => {

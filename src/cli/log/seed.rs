@@ -24,7 +24,7 @@ use super::{
         context::print_error,
         make_files_private,
     },
-    Address, Connected, connect, named,
+    address::{Address, Connected},
 };
 use tidegate_backends::{
     bucket_log::{Edge, LogReader, SeedError, probe, seed},
@@ -48,9 +48,6 @@ pub struct Args {
     from: PathBuf,
     #[command(flatten)]
     address: Address,
-    /// Encrypt what is written, as the server's setting of this name does.
-    #[arg(long, env = "TIDEGATE_LOG_ENCRYPTION")]
-    log_encryption: bool,
 }
 
 /// Begins the log.
@@ -60,11 +57,12 @@ pub struct Args {
 /// The directory has no data or a server that runs, the bucket has a log or cannot have one, or either
 /// fails. What was written stays then, and no server takes it for a log.
 pub(super) async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
-    let Args { from, address, log_encryption } = args;
+    let Args { from, address } = args;
     let copy = part(&from);
     check_source(&from, &copy)?;
-    let (address, keys) = named(&address)?;
-    let Connected { edge, bucket, objects } = connect(&address, keys, log_encryption)?;
+    let named = address.named()?;
+    let Connected { edge, bucket, objects } = named.connect()?;
+    let address = named.address;
     probe(&edge).await.with_context(|| format!("{address} cannot have a log"))?;
     let taken = || UsageError(format!("{address} has a log; name a prefix without one"));
     if LogReader::open(edge.clone(), bucket).await?.is_some() {

@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use super::{
-    super::{Context, ExitCode, make_files_private},
+    super::{Context, ExitCode, doctor::Leader, make_files_private},
     Bound, assemble, bind, supervisor, until_stopped,
 };
 use tidegate_backends::{
@@ -69,7 +69,7 @@ pub(super) async fn run(
     let of_objects = keys.load().context("encryption_key")?;
     let of_objects = of_objects.context("encryption_key: must be given with log")?;
     let clients = bucket.connect().context("log")?;
-    let clients = clients.with_keys(of_objects, settings.log_encryption);
+    let clients = clients.with_keys(of_objects, settings.object_encryption());
     let objects = Arc::clone(&clients.objects);
     let (handle, replica, mut node) = follow(bucket, clients, settings, address).await?;
 
@@ -102,6 +102,8 @@ pub(super) async fn run(
         }
     }
     let builder = Server::open_replica(replica.store(), objects, settings.guard(), keys)?;
+    let leader = Leader::new(handle.clone(), Arc::clone(&clock));
+    let builder = builder.health_check(Arc::new(leader));
     let assembled = tokio::select! {
         assembled = assemble(settings, sources, Some(metrics), None, address, builder) => {
             match assembled {

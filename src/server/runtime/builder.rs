@@ -34,7 +34,7 @@ pub struct Builder {
     pub(super) handlers: HashMap<TypeName, Handler>,
     pub(super) traces: Option<Traces>,
     pub(super) hosted: Option<plugin_registry::Hosted>,
-    pub(super) health_check: Option<Arc<dyn HealthCheck>>,
+    pub(super) health_checks: Vec<Arc<dyn HealthCheck>>,
     pub(super) serverless: bool,
     /// The notices between this server and the others on its store; none if there are no others.
     pub(super) notices: Option<Arc<dyn Notices>>,
@@ -70,10 +70,10 @@ impl Builder {
         self
     }
 
-    /// Adds checks to `doctor`.
+    /// Adds checks to `doctor`, behind those that were added before.
     #[must_use]
     pub fn health_check(mut self, check: Arc<dyn HealthCheck>) -> Self {
-        self.health_check = Some(check);
+        self.health_checks.push(check);
         self
     }
 
@@ -155,7 +155,7 @@ impl Builder {
             shadow,
             hosted: self.hosted,
             recorded_calls: plugin_calls::RecordedCalls::default(),
-            health_check: self.health_check,
+            health_checks: self.health_checks,
             serverless: self.serverless.then(serverless::Serverless::default),
             shared,
             #[cfg(feature = "embedded")]
@@ -191,7 +191,7 @@ impl Server {
             handlers: HashMap::new(),
             traces: None,
             hosted: None,
-            health_check: None,
+            health_checks: Vec::new(),
             serverless: false,
             notices: None,
             inbox: None,

@@ -102,7 +102,7 @@ impl Server {
             checks.extend(self.check_maintenance_sweep().await);
         }
         checks.push(self.check_public_url());
-        if let Some(added) = &self.inner.health_check {
+        for added in &self.inner.health_checks {
             checks.extend(added.checks().await);
         }
         checks

@@ -170,7 +170,7 @@ pub(crate) struct Inner {
     /// Recorded calls of plugins.
     recorded_calls: plugin_calls::RecordedCalls,
     /// The checks that the deployment mode adds to `doctor`.
-    health_check: Option<Arc<dyn HealthCheck>>,
+    health_checks: Vec<Arc<dyn HealthCheck>>,
     /// The outbox and caches of a serverless server, which runs no tasks.
     serverless: Option<serverless::Serverless>,
     /// What this server shares with others on its store; none if there are no others.
@@ -268,7 +268,7 @@ impl Server {
                 message: "the server is stopping".into(),
             });
         }
-        if let Some(why) = self.inner.health_check.as_ref().and_then(|check| check.refusal()) {
+        if let Some(why) = self.inner.health_checks.iter().find_map(|check| check.refusal()) {
             let retry_after = Duration::from_secs(1);
             return Err(Error::Unavailable { retry_after, message: why });
         }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Console, Emf, Jwt, LogFormat, LogLevel, LogProfile, Oidc, Settings, Tracing};
+use super::{
+    Console, Emf, Jwt, LogEncryption, LogFormat, LogLevel, LogProfile, Oidc, Settings, Tracing,
+};
 use tidegate_core::{time::Seconds, validate::AllowedHosts};
 
 impl Default for Settings {
@@ -15,7 +17,7 @@ impl Default for Settings {
             log: None,
             standby: false,
             takeover_seconds: Seconds::new(7),
-            log_encryption: false,
+            log_encryption: LogEncryption::Off,
             log_profile: LogProfile::Latency,
             log_interval_seconds: None,
             log_record_bytes: None,

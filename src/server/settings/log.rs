@@ -7,10 +7,13 @@ use std::{
 };
 
 use super::{
-    LogProfile, Settings,
+    LogEncryption, LogProfile, Settings,
     validate::{Fault, fault, seconds, within},
 };
-use tidegate_backends::bucket_log::{BucketAddress, NodeSettings, Pace};
+use tidegate_backends::{
+    bucket_log::{BucketAddress, NodeSettings, Pace},
+    sealed::ObjectEncryption,
+};
 
 /// The least time of a takeover in which a leader overwrites its beat less than once a second.
 const MIN_TAKEOVER_OF_GCS: Duration = Duration::from_secs(2);
@@ -31,7 +34,7 @@ impl Settings {
             if self.standby {
                 return fault("standby", "must not be given without log");
             }
-            if self.log_encryption {
+            if self.log_encryption != LogEncryption::Off {
                 return fault("log_encryption", "must not be given without log");
             }
             return Ok(());
@@ -112,6 +115,15 @@ impl Settings {
         settings.with_takeover(takeover)
     }
 
+    /// Which objects of the log are encrypted.
+    pub fn object_encryption(&self) -> ObjectEncryption {
+        match self.log_encryption {
+            LogEncryption::Off => ObjectEncryption::Off,
+            LogEncryption::On => ObjectEncryption::On,
+            LogEncryption::Required => ObjectEncryption::Required,
+        }
+    }
+
     fn log_pace(&self) -> Pace {
         match self.log_profile {
             LogProfile::Latency => Pace::LATENCY,
@@ -160,8 +172,12 @@ mod tests {
         assert_eq!(fault.unwrap().setting, "log");
         let fault = fault_of(|settings| (settings.log, settings.standby) = (None, true));
         assert_eq!(fault.unwrap().setting, "standby");
-        let fault = fault_of(|settings| (settings.log, settings.log_encryption) = (None, true));
-        assert_eq!(fault.unwrap().setting, "log_encryption");
+        for encryption in [LogEncryption::On, LogEncryption::Required] {
+            let fault = fault_of(|settings| {
+                (settings.log, settings.log_encryption) = (None, encryption);
+            });
+            assert_eq!(fault.unwrap().setting, "log_encryption");
+        }
         let store = "postgres://db.example/jobs".to_owned();
         let fault = fault_of(|settings| settings.store = Some(store));
         assert_eq!(fault.unwrap().setting, "log");

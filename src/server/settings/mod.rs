@@ -97,9 +97,11 @@ documented! {
         /// Bytes of requests at which a record of `log` waits no longer, 1024 to 8388608. Only with
         /// `log_profile = "price"`. Default: 1048576.
         pub log_record_bytes: Option<u32>,
-        /// Encrypt what the server writes into the bucket of `log` with `encryption_key`: jobs, results,
-        /// large bodies, plugins, snapshots. Objects from before stay as they are, and are read.
-        pub log_encryption: bool,
+        /// Which objects in the bucket of `log` are encrypted with `encryption_key`: jobs, results, large
+        /// bodies, plugins, snapshots. `off`: none that the server writes. `on`: all that it writes; those
+        /// from before stay as they are, and are read. `required`: all; what is not encrypted is refused,
+        /// because a writer without the key may have made it.
+        pub log_encryption: LogEncryption,
         /// The key that encrypts the secrets of targets in the database: 32 random bytes in base64
         /// (`openssl rand -base64 32`). Several, separated by commas: the first encrypts, all
         /// decrypt. Default: the key in the file `key` of the data directory, created if missing.
@@ -275,6 +277,18 @@ documented! {
         /// provider puts `jwt.audience` and the scopes of this server into the token.
         pub scopes: String,
     }
+}
+
+/// Which objects of a replicated log are encrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogEncryption {
+    /// None that this server writes.
+    Off,
+    /// All that this server writes.
+    On,
+    /// All: what is not encrypted is refused.
+    Required,
 }
 
 /// What the records of a replicated log are written for.

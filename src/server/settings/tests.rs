@@ -173,6 +173,7 @@ fn every_bound_is_held() {
         ("log_level", "loud"),
         ("log_format", "xml"),
         ("log_traffic", "perhaps"),
+        ("log_encryption", "true"),
         ("console.title", &"x".repeat(101)),
         ("console.page_url", "javascript:alert(1)"),
         ("console.trace_url", "https://traces.example/"),

@@ -13,6 +13,7 @@
 
 mod archives;
 mod aws;
+mod bucket;
 mod check;
 mod clients;
 mod deb;
@@ -199,6 +200,7 @@ impl Release {
         files.extend(deb::make(self)?);
         files.extend(image::make(self)?);
         files.extend(kubernetes::make(self)?);
+        files.extend(bucket::make(self)?);
         files.extend(aws::make(self, functions)?);
         files.extend(clients::make(self, clients)?);
         files.insert("tidegate.cdx.json".to_owned(), self.libraries.sbom(&self.timestamp())?);

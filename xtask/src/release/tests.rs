@@ -72,6 +72,7 @@ fn a_release_has_every_file_and_the_same_bytes_twice() {
         "install.sh",
         "template.yaml",
         "terraform-aws-tidegate.tar.gz",
+        "tidegate-bucket.tar.gz",
         "tidegate-compose.tar.gz",
         "tidegate-image.tar",
         "tidegate-keda.yaml",

@@ -14,8 +14,15 @@ use super::{
 
 /// The exit code of `tidegate log`, and what it prints.
 pub(super) fn log_command(log: &str, args: &[&str]) -> (i32, String) {
+    log_command_with(&[], log, args)
+}
+
+/// The same, with variables in its environment.
+pub(super) fn log_command_with(env: &[(&str, String)], log: &str, args: &[&str]) -> (i32, String) {
     let words = [&["log"], args].concat();
-    let done = program(&words).args(["--log", log]).output().unwrap();
+    let mut command = program(&words);
+    command.envs(env.iter().map(|(name, value)| (name, value)));
+    let done = command.args(["--log", log]).output().unwrap();
     let text = String::from_utf8([done.stdout, done.stderr].concat()).unwrap();
     (done.status.code().unwrap(), text)
 }
@@ -174,7 +181,7 @@ fn objects_with_data(bucket: &Bucket) -> Vec<Vec<u8>> {
 #[tokio::test]
 async fn an_encrypted_log_is_read_with_its_key_alone() {
     let bucket = Bucket::new();
-    let encrypted = || bucket.server().env("TIDEGATE_LOG_ENCRYPTION", "true");
+    let encrypted = || bucket.server().env("TIDEGATE_LOG_ENCRYPTION", "on");
     let server = encrypted().start().await;
     server.job_type("t", json!({})).await;
     let data = json!({"text": "x".repeat(600 << 10)});
@@ -212,4 +219,60 @@ async fn an_encrypted_log_is_read_with_its_key_alone() {
     assert!(objects.iter().any(|bytes| bytes.starts_with(b"TDGL")), "none is clear");
     let (code, text) = verified(Some(KEY));
     assert!(code == 0 && text.contains("is intact"), "{text}");
+}
+
+#[tokio::test]
+async fn a_clear_log_is_refused_where_it_must_be_encrypted() {
+    let bucket = Bucket::new();
+    lose(bucket.server().start().await);
+    let setup = bucket.server().env("TIDEGATE_LOG_ENCRYPTION", "required");
+    let (status, said) = setup.refused().await;
+    assert!(!status.success() && said.contains("log/0000000001/000000000000"), "{said}");
+    assert!(said.contains("it is not encrypted"), "{said}");
+}
+
+#[tokio::test]
+async fn a_writer_without_the_key_cannot_forge_a_claim() {
+    let (bucket, forged) = (Bucket::new(), Bucket::new());
+    let server = |encryption| bucket.server().env("TIDEGATE_LOG_ENCRYPTION", encryption);
+    let leader = server("required").start().await;
+    leader.job_type("t", json!({})).await;
+    let id = leader.enqueue_a("t").await;
+    drop(leader.stop().await);
+
+    // A clear log with the same identity has a claim of the next epoch.
+    let path = |bucket: &Bucket, name: &str| bucket.0.path().join("log").join(name);
+    std::fs::create_dir(path(&forged, "")).unwrap();
+    std::fs::copy(path(&bucket, "log.json"), path(&forged, "log.json")).unwrap();
+    for _ in 0..2 {
+        drop(forged.server().start().await.stop().await);
+    }
+    let claim = "epoch/0000000002";
+    std::fs::copy(path(&forged, claim), path(&bucket, claim)).unwrap();
+    let (status, said) = server("required").refused().await;
+    assert!(!status.success() && said.contains(claim), "{said}");
+    assert!(said.contains("it is not encrypted"), "{said}");
+    let key = ("TIDEGATE_ENCRYPTION_KEY", KEY.to_owned());
+    let verified = |more: &[&str]| {
+        let args = [&["verify"], more].concat();
+        log_command_with(std::slice::from_ref(&key), &bucket.address(), &args)
+    };
+    let (code, said) = verified(&["--log-encryption", "required"]);
+    assert!(code == 1 && said.contains(claim), "{said}");
+    assert_eq!(verified(&[]).0, 0, "nothing else is wrong with it");
+
+    let trusting = server("on").start().await;
+    assert_eq!(trusting.job(&id).await["id"], json!(id));
+}
+
+#[tokio::test]
+async fn doctor_names_what_the_bucket_has_lost() {
+    let bucket = Bucket::new();
+    let server = bucket.server().start().await;
+    let all = server.cli(&["doctor", "--all"]).await.ok();
+    assert!(all.contains("its identity and its claims are in the bucket"), "{all}");
+    assert!(all.contains("there is room"), "{all}");
+    std::fs::remove_file(bucket.0.path().join("log/epoch/0000000001")).unwrap();
+    let lost = server.cli(&["doctor"]).await;
+    assert!(lost.code == Some(1) && lost.out.contains("epoch/0000000001"), "{lost:?}");
 }

@@ -1,7 +1,9 @@
 //! Servers whose data is in a bucket: machines are lost, frozen and stopped, and no acknowledged job
 //! is.
 
+pub mod clouds;
 mod contents;
+pub mod stand_in;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -51,7 +53,8 @@ impl Bucket {
         format!("file://{}/log", text(self.0.path()))
     }
 
-    fn server(&self) -> Setup {
+    /// A server on it.
+    pub fn server(&self) -> Setup {
         server_of_log(&self.address())
     }
 
@@ -249,6 +252,27 @@ async fn on_a_local_stack_a_lost_machine_is_restored_from_s3() {
     assert!(code == 0 && text.contains("is intact"), "{text}");
 }
 
+/// A standby refuses every change, and names the leader: whatever the request is, nothing was done.
+async fn refuses_changes(standby: &Api, leader: &str) {
+    let headers = [("content-type", "application/json")];
+    for (method, path, body) in [
+        (Method::POST, "/v1/jobs", json!({"type": "t", "data": "x".repeat(600 << 10)})),
+        (Method::POST, "/v1/leases", json!({"types": ["t"], "max": 1, "wait_seconds": 20})),
+        (Method::POST, "/v1/jobs/one/callback", json!({"status": "succeeded", "attempt": 1})),
+        (Method::PUT, "/v1/queues/q", json!({"concurrency": 1})),
+        (Method::PATCH, "/v1/jobs/one", json!({"priority": 1})),
+        (Method::DELETE, "/v1/queues/q", Value::Null),
+    ] {
+        let sent = standby.try_send(method.clone(), path, &headers, body.to_string()).await;
+        let refused = sent.unwrap_or_else(|| panic!("{method} {path} has no answer"));
+        assert_eq!(refused.headers["retry-after"], "1", "{method} {path}");
+        assert_eq!(refused.headers["content-type"], "application/problem+json");
+        let problem = refused.is(503);
+        assert_eq!(problem["code"], "not_leader", "{method} {path}");
+        assert!(problem["detail"].as_str().unwrap().contains(leader), "{problem}");
+    }
+}
+
 #[tokio::test]
 async fn a_standby_takes_over_with_every_acknowledged_job_once() {
     let bucket = Bucket::new();
@@ -266,6 +290,7 @@ async fn a_standby_takes_over_with_every_acknowledged_job_once() {
     let refused = refused.await;
     assert_eq!(refused.headers["retry-after"], "1");
     assert_eq!(refused.is(503)["code"], "not_leader");
+    refuses_changes(&followed, &leader.api.base).await;
 
     let client = Client::of(&leader.api);
     let running = clients(&client);

@@ -34,7 +34,12 @@ use self::{
 };
 use super::{
     api::Api,
-    bucket::{Bucket, new_log_in_s3, server_of_log},
+    bucket::{
+        Bucket,
+        clouds::CloudLog,
+        new_log_in_s3, server_of_log,
+        stand_in::{Conditions, StandIn},
+    },
     serve::{Setup, Tidegate},
     target::Target,
     wait::{eventually, until},
@@ -63,12 +68,9 @@ impl Servers {
     }
 
     /// Servers on one log. If there are several, one leads and the others are standbys.
-    fn of_log(count: usize, log: &str) -> Self {
-        let setup = || {
-            let setup = server_of_log(log);
-            if count > 1 { setup.switch("--standby") } else { setup }
-        };
-        Self { setups: (0..count).map(|_| setup()).collect(), store: Store::Log }
+    fn of_log(count: usize, server: impl Fn() -> Setup) -> Self {
+        let setup = |_| if count > 1 { server().switch("--standby") } else { server() };
+        Self { setups: (0..count).map(setup).collect(), store: Store::Log }
     }
 }
 
@@ -397,13 +399,13 @@ async fn postgres_servers_killed_sixty_times_lose_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn machines_lost_at_any_time_lose_nothing_of_a_log() {
     let bucket = Bucket::new();
-    loses_nothing_and_keeps_limits(Servers::of_log(1, &bucket.address()), 10).await;
+    loses_nothing_and_keeps_limits(Servers::of_log(1, || bucket.server()), 10).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn machines_with_a_standby_lose_nothing_of_a_log() {
     let bucket = Bucket::new();
-    loses_nothing_and_keeps_limits(Servers::of_log(2, &bucket.address()), 8).await;
+    loses_nothing_and_keeps_limits(Servers::of_log(2, || bucket.server()), 8).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -411,7 +413,7 @@ async fn machines_with_a_standby_lose_nothing_of_a_log() {
 async fn machines_of_a_log_lost_two_hundred_times_lose_nothing() {
     for servers in [1, 2] {
         let bucket = Bucket::new();
-        loses_nothing_and_keeps_limits(Servers::of_log(servers, &bucket.address()), 100).await;
+        loses_nothing_and_keeps_limits(Servers::of_log(servers, || bucket.server()), 100).await;
     }
 }
 
@@ -419,5 +421,19 @@ async fn machines_of_a_log_lost_two_hundred_times_lose_nothing() {
 #[ignore = "needs a local stack"]
 async fn on_a_local_stack_lost_machines_lose_nothing_of_a_log() {
     let log = new_log_in_s3().await;
-    loses_nothing_and_keeps_limits(Servers::of_log(2, &log), 20).await;
+    loses_nothing_and_keeps_limits(Servers::of_log(2, || server_of_log(&log)), 20).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn machines_lose_nothing_of_a_log_in_google_storage() {
+    let store = StandIn::start(Conditions::Obeyed);
+    let log = CloudLog::google(&store);
+    loses_nothing_and_keeps_limits(Servers::of_log(2, || log.server()), 4).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Azurite; tests/azurite/check starts it"]
+async fn on_azurite_lost_machines_lose_nothing_of_a_log() {
+    let log = CloudLog::azurite().await;
+    loses_nothing_and_keeps_limits(Servers::of_log(2, || log.server()), 10).await;
 }

@@ -42,7 +42,7 @@ fn own_triple() -> Result<&'static str, String> {
 /// A check: what it shows, and how. It returns what is worth printing.
 type Check = (&'static str, fn(&Checked) -> Result<String, String>);
 
-const CHECKS: [Check; 21] = [
+const CHECKS: [Check; 22] = [
     ("checksums", |checked| sums::check(&checked.files).map(|()| String::new())),
     ("the same bytes a second time", same_bytes),
     ("archives", archive::check),
@@ -61,6 +61,7 @@ const CHECKS: [Check; 21] = [
     ("manifests for Kubernetes", texts::manifests),
     ("Helm chart", texts::chart),
     ("compose example", texts::compose),
+    ("files for a bucket", texts::bucket),
     ("Homebrew formula", texts::formula),
     ("module for Terraform", texts::terraform),
     ("functions, as `tidegate aws deploy` takes them", functions),

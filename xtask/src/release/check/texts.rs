@@ -1,9 +1,13 @@
 //! The SBOM, the manifests, the formula and the module, each read by the tool of its readers.
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
-use super::{Checked, tool, unpack, write};
-use crate::release::{archives::output, sums::sha256};
+use super::{Checked, archive, tool, unpack, write};
+use crate::release::{archives::output, bucket as archived, sums::sha256};
 
 /// Validates an SBOM by the schema of `CycloneDX`.
 const VALIDATE: &str = "\
@@ -35,13 +39,18 @@ pub fn sbom(checked: &Checked) -> Result<String, String> {
 
 /// Returns a Python with the packages of `packaging/requirements.txt`.
 fn python(checked: &Checked) -> Result<Command, String> {
+    let bin = installed(checked, "packaging", "packaging/requirements.txt")?;
+    let mut python = Command::new(bin.join("python"));
+    python.current_dir(&checked.release.root);
+    Ok(python)
+}
+
+/// Returns the folder of the programs of the Python packages in the file `requirements`.
+fn installed(checked: &Checked, name: &str, requirements: &str) -> Result<PathBuf, String> {
     let root = &checked.release.root;
     let mut venv = Command::new(root.join("infra/venv"));
-    let bin = output(venv.args(["packaging", "packaging/requirements.txt"]).current_dir(root))?;
-    let bin = String::from_utf8_lossy(&bin).trim().to_owned();
-    let mut python = Command::new(format!("{bin}/python"));
-    python.current_dir(root);
-    Ok(python)
+    let bin = output(venv.args([name, requirements]).current_dir(root))?;
+    Ok(PathBuf::from(String::from_utf8_lossy(&bin).trim()))
 }
 
 /// Validates the manifests of Kubernetes and KEDA by their schemas.
@@ -68,6 +77,20 @@ pub fn compose(checked: &Checked) -> Result<String, String> {
     let mut promtool = tool(root, "promtool")?;
     promtool.current_dir(&example);
     output(promtool.args(["check", "config", "prometheus.yml"])).map(|_| String::new())
+}
+
+/// Validates the files for a bucket by the schemas of their platforms, and compares them with the program.
+pub fn bucket(checked: &Checked) -> Result<String, String> {
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    unpack(checked.file(archived::NAME)?, folder.path())?;
+    let infra = installed(checked, "infra-check", "infra/requirements/check.txt")?;
+    let github = installed(checked, "github-check", ".github/requirements.txt")?;
+    let mut check = python(checked)?;
+    check.args(["-B", "packaging/check_bucket.py"]);
+    check.arg(archive::own_program(checked, folder.path())?);
+    check.arg(infra.join("cfn-lint")).arg(github.join("check-jsonschema"));
+    let found = output(check.arg(folder.path().join(archived::FOLDER)))?;
+    Ok(String::from_utf8_lossy(&found).trim().to_owned())
 }
 
 /// Checks the chart with Helm's library.
