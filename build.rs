@@ -53,9 +53,10 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in entries {
         let path = entry.expect("the sources are readable").path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
-        let left_behind = ["target", "node_modules", "__pycache__", ".venv", ".zig-cache"]
-            .contains(&name.as_str())
-            || name.ends_with('~');
+        let left_behind =
+            ["target", "node_modules", "__pycache__", ".compiled", ".venv", ".zig-cache"]
+                .contains(&name.as_str())
+                || name.ends_with('~');
         if left_behind {
             continue;
         }

@@ -102,6 +102,7 @@ fn the_tabs_of_the_page_show_the_files_of_new_projects() {
     for (lang, file) in [
         ("rust", "src/lib.rs"),
         ("js", "plugin.js"),
+        ("ts", "plugin.ts"),
         ("python", "plugin.py"),
         ("go", "plugin.go"),
         ("assemblyscript", "plugin.ts"),

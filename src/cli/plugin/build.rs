@@ -24,6 +24,8 @@ use tidegate_core::queue::plugin::Role;
 
 /// The tool that builds components from JavaScript.
 const COMPONENTIZE_QJS: &str = "componentize-qjs@0.4.5";
+/// The package with the compiler of TypeScript.
+const TYPESCRIPT: &str = "typescript@5.9.3";
 /// The tool that builds components from Python.
 const COMPONENTIZE_PY: &str = "componentize-py==0.25.1";
 /// The package with the compiler of Go.
@@ -35,14 +37,15 @@ const ZIG: &str = "ziglang==0.17.0";
 /// The compilation target of Rust. Its modules import no files, clocks or environment.
 const TARGET: &str = "wasm32-unknown-unknown";
 
-/// The files that determine the language of a project.
+/// The files that determine the language of a project: the first one that exists. `AssemblyScript`
+/// and TypeScript both have `plugin.ts`, and only the former has `asconfig.json`.
 const SOURCES: [(&str, Lang); 9] = [
     ("Cargo.toml", Lang::Rust),
     ("plugin.js", Lang::Js),
     ("plugin.py", Lang::Python),
     ("go.mod", Lang::Go),
     ("asconfig.json", Lang::AssemblyScript),
-    ("plugin.ts", Lang::AssemblyScript),
+    ("plugin.ts", Lang::Ts),
     ("plugin.c", Lang::C),
     ("plugin.cpp", Lang::Cpp),
     ("plugin.zig", Lang::Zig),
@@ -51,12 +54,12 @@ const SOURCES: [(&str, Lang); 9] = [
 /// The options of `tidegate plugin build`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "A file in the folder determines the language: Cargo.toml, plugin.js, \
-    plugin.py, go.mod, asconfig.json, plugin.c, plugin.cpp or plugin.zig.\n\
+    plugin.py, go.mod, asconfig.json, plugin.ts, plugin.c, plugin.cpp or plugin.zig.\n\
     Other languages compile a core module that exports the functions of the contract, such as \
     tidegate:plugin/throttle@0.2.0#decide. Give its file. It may import WASI preview 1, whose \
     answers depend on the call alone: no files, no environment, the time of the call.\n\
-    JavaScript and AssemblyScript need Node.js, and Python, Go, C, C++ and Zig need python3. The \
-    build downloads all other tools, which takes a while the first time.")]
+    JavaScript, TypeScript and AssemblyScript need Node.js, and Python, Go, C, C++ and Zig need \
+    python3. The build downloads all other tools, which takes a while the first time.")]
 pub struct Args {
     /// The project's folder, or a core module.
     #[arg(default_value = ".")]
@@ -97,6 +100,7 @@ async fn build(args: Args, ctx: &Context) -> anyhow::Result<(PathBuf, Vec<Role>)
         let (name, component) = match language(&project)? {
             Lang::Rust => rust(&project).await?,
             Lang::Js => (folder_name(&project), js(&project).await?),
+            Lang::Ts => (folder_name(&project), ts(&project).await?),
             Lang::Python => (folder_name(&project), python(&project).await?),
             Lang::Go => (folder_name(&project), go(&project).await?),
             Lang::AssemblyScript => (folder_name(&project), assemblyscript(&project).await?),
@@ -228,12 +232,55 @@ const GET_PYTHON: &str = "Python, 3.10 or later, is at https://www.python.org \
 /// Builds `plugin.js` into a component.
 async fn js(dir: &Path) -> anyhow::Result<Vec<u8>> {
     let world = world(dir, "plugin.js", "throttle", "retry")?;
+    componentize(dir, world, "plugin.js").await
+}
+
+/// The folder of the JavaScript that the compiler of TypeScript writes. `dev` does not watch it.
+const COMPILED: &str = ".compiled";
+
+/// Checks the types of `plugin.ts`, compiles it to JavaScript, and builds that into a component.
+/// `tsconfig.json` has the compiler's options.
+async fn ts(dir: &Path) -> anyhow::Result<Vec<u8>> {
+    let world = world(dir, "plugin.ts", "throttle", "retry")?;
+    let npx = Tool { program: "npx".into(), get: GET_NODE, dir };
+    let package = ["--yes", "--package", TYPESCRIPT, "--", "tsc"];
+    let options = ["--project", ".", "--noEmit", "false", "--rootDir", ".", "--outDir", COMPILED];
+    npx.run(package.into_iter().chain(options)).await?;
+    // Of JavaScript with types, such as the SDK, the compiler reads only the types.
+    let compiled = dir.join(COMPILED);
+    copy_scripts(dir, &compiled).with_context(|| {
+        format!("the JavaScript of the project cannot be copied to {}", compiled.display())
+    })?;
+    componentize(dir, world, &format!("{COMPILED}/plugin.js")).await
+}
+
+/// Copies the JavaScript below the folder `from` to the same places below `to`, except that of hidden
+/// folders and of packages, and what is compiled from TypeScript.
+fn copy_scripts(from: &Path, to: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let (path, name) = (entry.path(), entry.file_name());
+        let is_hidden = name.as_encoded_bytes().starts_with(b".");
+        if path.is_dir() && !is_hidden && name != "node_modules" {
+            copy_scripts(&path, &to.join(name))?;
+        } else if path.extension().is_some_and(|end| end == "js")
+            && !path.with_extension("ts").exists()
+        {
+            std::fs::create_dir_all(to)?;
+            std::fs::copy(&path, to.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Builds a component with the exports of `world` from the JavaScript file `source`.
+async fn componentize(dir: &Path, world: &str, source: &str) -> anyhow::Result<Vec<u8>> {
     let npx = Tool { program: "npx".into(), get: GET_NODE, dir };
     // Not `--opt-size`: that interpreter is half a megabyte smaller, and a call takes half as long
     // again.
     let options = ["--stub-wasi", "--sync", "--minify", "-o", PART];
     npx.run(
-        ["--yes", COMPONENTIZE_QJS, "-w", "wit", "-n", world, "-j", "plugin.js"]
+        ["--yes", COMPONENTIZE_QJS, "-w", "wit", "-n", world, "-j", source]
             .into_iter()
             .chain(options),
     )
@@ -444,6 +491,44 @@ mod tests {
         }
         let nothing = language(project(&[]).path()).unwrap_err();
         assert!(nothing.to_string().contains("tidegate plugin new"), "{nothing}");
+    }
+
+    #[test]
+    fn asconfig_json_separates_assemblyscript_from_typescript() {
+        for (files, lang) in [
+            (&[("plugin.ts", ""), ("asconfig.json", "")][..], Lang::AssemblyScript),
+            (&[("plugin.ts", ""), ("tsconfig.json", "")][..], Lang::Ts),
+            // The author's own compiler has written JavaScript.
+            (&[("plugin.ts", ""), ("plugin.js", "")][..], Lang::Js),
+        ] {
+            assert_eq!(language(project(files).path()).ok(), Some(lang));
+        }
+    }
+
+    #[test]
+    fn scripts_that_are_not_compiled_are_copied_to_the_same_place() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let written = [
+            "plugin.ts",
+            "plugin.js",
+            "sdk/a.js",
+            "sdk/a.d.ts",
+            ".compiled/sdk/b.js",
+            "node_modules/c/c.js",
+        ];
+        for path in written {
+            let file = from.path().join(path);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, path).unwrap();
+        }
+        for _ in 0..2 {
+            copy_scripts(from.path(), to.path()).unwrap();
+            for path in written {
+                let copied = std::fs::read_to_string(to.path().join(path)).ok();
+                assert_eq!(copied.as_deref(), (path == "sdk/a.js").then_some(path), "{path}");
+            }
+        }
+        assert!(copy_scripts(&from.path().join("none"), to.path()).is_err());
     }
 
     #[test]

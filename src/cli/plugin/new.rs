@@ -35,6 +35,9 @@ pub enum Lang {
     Rust,
     /// JavaScript.
     Js,
+    /// TypeScript.
+    #[value(help = "TypeScript: JavaScript whose types the build checks")]
+    Ts,
     /// Python.
     Python,
     /// Go.

@@ -26,7 +26,7 @@ pub fn project(lang: Lang, role: Role, name: &str) -> Vec<(String, String)> {
 fn sdk(lang: Lang) -> &'static str {
     match lang {
         Lang::Rust => "sdk/",
-        Lang::Js => "sdk-js/",
+        Lang::Js | Lang::Ts => "sdk-js/",
         Lang::Python => "sdk-python/",
         Lang::Go => "sdk-go/",
         Lang::AssemblyScript => "sdk-assemblyscript/",
@@ -57,6 +57,7 @@ mod tests {
                 let (source, sdk) = match lang {
                     Lang::Rust => ("src/lib.rs", "sdk/src/lib.rs"),
                     Lang::Js => ("plugin.js", "sdk/throttler.js"),
+                    Lang::Ts => ("plugin.ts", "sdk/throttler.d.ts"),
                     Lang::Python => ("plugin.py", "sdk/throttler.py"),
                     Lang::Go => ("plugin.go", "sdk/throttler/throttler.go"),
                     Lang::AssemblyScript => ("plugin.ts", "sdk/throttler.ts"),
