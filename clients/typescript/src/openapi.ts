@@ -760,8 +760,8 @@ export interface paths {
         /**
          * The recorded calls, without their inputs and answers.
          * @description The server keeps the latest 20 calls of each plugin in memory. It stores those that failed (the
-         *     latest 50), those that the plugin's recording selects (100), and on AWS one a minute (60), for
-         *     seven days.
+         *     latest 50), those that the plugin's recording selects (100), and on AWS and Postgres one a minute
+         *     of each queue (60), for seven days, with what the plugin logged in each.
          */
         get: operations["list_plugin_calls"];
         put?: never;
@@ -3684,8 +3684,9 @@ export interface components {
              */
             redact?: string[] | null;
             /**
-             * @description Whether calls are stored: those that fail, those that a filter matches, and on AWS one a
-             *     minute (default true). Without it, recorded calls are in the memory of the server alone.
+             * @description Whether calls are stored: those that fail, those that a filter matches, and on AWS and
+             *     Postgres one a minute (default true). Without it, recorded calls are in the memory of the
+             *     server alone.
              */
             store?: boolean | null;
         };

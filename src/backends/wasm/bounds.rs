@@ -38,8 +38,10 @@ pub(crate) const LOG_LINE_BYTES: usize = 4 << 10;
 
 /// Changes of metrics in one call.
 pub(crate) const METRIC_CHANGES: usize = 1000;
-/// Series of a plugin's metrics that a process keeps.
+/// Series of the metrics of one version of a plugin that a process keeps.
 pub(crate) const METRIC_SERIES: usize = 100;
+/// Series of the metrics of all versions of a plugin that a process keeps.
+pub(crate) const METRIC_SERIES_OF_VERSIONS: usize = 1000;
 /// Bytes of the name, and of the label, of a metric.
 pub(crate) const METRIC_NAME_BYTES: usize = 64;
 
@@ -97,7 +99,8 @@ mod tests {
             "has more than 16 KiB",
             "name has 1 to 64 bytes",
             "label at most 64 bytes",
-            "at most 100 series of each plugin, and a call has at most 1000 changes",
+            "at most 100 series of each version of a plugin and 1000 of all its versions",
+            "a call has at most 1000 changes",
             "one call have at most 1 MiB",
             "messages and details of all of them have at most 1 MiB",
             "at most 1000, however many",
@@ -127,9 +130,10 @@ mod tests {
         );
         assert_eq!((WAITING_GROUPS, MAX_WAITING_PARTITIONS), (2, 1000));
         assert_eq!(
-            (METRIC_NAME_BYTES, METRIC_SERIES, METRIC_CHANGES, ENDED_DETAIL_BYTES, EARLIER_BYTES),
-            (64, 100, 1000, 1 << 20, 1 << 20)
+            (METRIC_NAME_BYTES, METRIC_SERIES, METRIC_SERIES_OF_VERSIONS, METRIC_CHANGES),
+            (64, 100, 1000, 1000)
         );
+        assert_eq!((ENDED_DETAIL_BYTES, EARLIER_BYTES), (1 << 20, 1 << 20));
         assert_eq!(DATA_BYTES, 16 << 20);
         assert_eq!(
             (TIME.as_millis(), FUEL, MEMORY, STACK, HOST_CALLS, OUTPUT),

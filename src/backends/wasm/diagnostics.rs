@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::{
     contract::throttler::tidegate::plugin::log,
     guest::MetricChange,
-    plugin_series::PluginSeries,
+    plugin_series::{MetricChanges, PluginSeries},
     recording::{Reason, RecordedCall, RecordingRules, Recordings, Unstored},
 };
 use tidegate_core::{
@@ -289,7 +289,8 @@ impl Diagnostics {
         let mut recordings = self.recordings.lock();
         call.number = recordings.next_number();
         let now = call.at;
-        let is_sample = rules.sample.is_some_and(|span| recordings.is_sample(plugin, span, now));
+        let is_sample =
+            rules.sample.is_some_and(|span| recordings.is_sample(plugin, &call.queue, span, now));
         let reason = if matches && recordings.may_store(plugin, Reason::Filter, now) {
             Some(Reason::Filter)
         } else {
@@ -356,7 +357,14 @@ impl Diagnostics {
             } else if purpose == Purpose::Live
                 && let Some(call) = &call
             {
-                self.series.add(&plugin.name, call.queue(), metrics, metrics_dropped);
+                self.series.add(MetricChanges {
+                    plugin: &plugin.name,
+                    version: plugin.version.number,
+                    queue: call.queue(),
+                    at,
+                    changes: metrics,
+                    dropped: metrics_dropped,
+                });
             }
         }
         if purpose == Purpose::Explain {

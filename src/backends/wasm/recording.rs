@@ -9,7 +9,7 @@
 //! What is to be stored waits for the server in bounded space; what exceeds it is not stored.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -36,6 +36,8 @@ const MAX_UNSTORED_BYTES: usize = 16 << 20;
 const MAX_FAULTS_PER_MINUTE: u32 = 20;
 /// Most calls of a plugin that are stored in a minute because they match its filter.
 const MAX_MATCHES_PER_MINUTE: u32 = 60;
+/// Most queues whose calls of a plugin a process samples in one span.
+const MAX_SAMPLED_QUEUES: usize = 20;
 /// Most bytes of a call's JSON that is kept. Of a larger one, only the answer and the log are.
 pub const MAX_CALL_BYTES: usize = 1 << 20;
 
@@ -48,7 +50,7 @@ pub enum Reason {
     Fault,
     /// The plugin's filter matches it.
     Filter,
-    /// It is the first one of a while.
+    /// It is the first one about its queue in a span of time.
     Sample,
 }
 
@@ -111,10 +113,16 @@ pub struct RecordingRules {
     pub latest: bool,
     /// Whether failed calls are to be stored.
     pub faults: bool,
-    /// One call of each plugin in such a span is to be stored.
+    /// The first call of each plugin about each queue in each such span is to be stored. Spans have
+    /// numbers ([`span_number`]), so that processes can agree on one call.
     pub sample: Option<Duration>,
     /// The calls of plugins that are to be stored.
     pub filters: HashMap<PluginName, CallRecording>,
+}
+
+/// The number of the span in which `at` is: such spans follow each other from 1970.
+pub fn span_number(span: Duration, at: Timestamp) -> i64 {
+    at.millis().div_euclid((span.as_millis() as i64).max(1))
 }
 
 impl RecordingRules {
@@ -156,7 +164,9 @@ struct OfPlugin {
     /// The latest ones with their estimated bytes, oldest first.
     latest: VecDeque<(usize, Arc<RecordedCall<Call>>)>,
     bytes: usize,
-    sampled_at: Option<Timestamp>,
+    /// The span that is sampled, and the queues that have a sample in it.
+    sampled_span: i64,
+    sampled: HashSet<QueueName>,
     /// The minute that is counted.
     minute: i64,
     faults: u32,
@@ -214,19 +224,21 @@ impl Recordings {
         of.map(|(_, call)| Arc::clone(call)).collect()
     }
 
-    /// Whether the call at `now` is the sample of its span.
+    /// Whether the call at `now` about `queue` is its sample of the span.
     pub(super) fn is_sample(
         &mut self,
         plugin: &PluginName,
+        queue: &QueueName,
         span: Duration,
         now: Timestamp,
     ) -> bool {
         let of = self.plugins.entry(plugin.clone()).or_default();
-        let is_due = of.sampled_at.is_none_or(|at| now >= at + span);
-        if is_due {
-            of.sampled_at = Some(now);
+        let number = span_number(span, now);
+        if of.sampled_span != number {
+            of.sampled_span = number;
+            of.sampled.clear();
         }
-        is_due
+        of.sampled.len() < MAX_SAMPLED_QUEUES && of.sampled.insert(queue.clone())
     }
 
     /// Whether another call may be stored for `reason` in the minute of `now`, which is counted.
@@ -446,11 +458,6 @@ mod tests {
         let next = now + Duration::from_secs(1);
         assert_eq!(allowed(&mut recordings, Reason::Fault, next), MAX_FAULTS_PER_MINUTE);
 
-        let span = Duration::from_mins(1);
-        let samples = [0, 30, 60, 61, 119, 120]
-            .map(|seconds| recordings.is_sample(&plugin, span, now + Duration::from_secs(seconds)));
-        assert_eq!(samples, [true, false, true, false, false, true]);
-
         let fault = Fault { kind: FaultKind::Trapped, message: "no".into() };
         let failed = RecordedCall { answer: Err(fault), ..recorded(1, a_call(900_000)) };
         let unstored = || Unstored {
@@ -473,6 +480,21 @@ mod tests {
         (0..100).for_each(|_| recordings.add_unstored(unstored.clone()));
         assert_eq!(recordings.take_unstored().len(), 8);
         assert!(recorded(1, a_call(MAX_CALL_BYTES)).written().call.is_none());
+    }
+
+    #[test]
+    fn each_queue_has_one_sample_in_each_span() {
+        let mut recordings = Recordings::default();
+        let (plugin, span) = (name("a"), Duration::from_mins(1));
+        let mut is_sample = |queue: &str, seconds: i64| {
+            let at = Timestamp::from_millis(seconds * 1000);
+            recordings.is_sample(&plugin, &queue.parse().expect("a name"), span, at)
+        };
+        let samples = [59, 60, 61, 119, 120, 179].map(|seconds| is_sample("mail", seconds));
+        assert_eq!(samples, [true, true, false, false, true, false]);
+        assert!(is_sample("other", 179), "a queue has its own");
+        let count = (0..100).filter(|n| is_sample(&format!("q{n}"), 180)).count();
+        assert_eq!(count, MAX_SAMPLED_QUEUES);
     }
 
     #[test]

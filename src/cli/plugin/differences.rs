@@ -25,11 +25,7 @@ pub async fn run(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
         ))?;
         return Ok(ExitCode::Ok);
     };
-    let ShadowView { compared, different, failed, missed, .. } = found;
-    ctx.print(format_args!(
-        "version {version} and the live one: {compared} decisions compared, {different} different; \
-         {failed} calls failed, {missed} were not compared"
-    ))?;
+    ctx.print(summary(version, &found))?;
     if !found.differences.is_empty() {
         let now = ctx.now();
         let rows = found.differences.iter().map(|one| {
@@ -49,8 +45,17 @@ pub async fn run(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::Ok)
 }
 
+/// Returns what was compared of the shadow version `version`, in a sentence.
+pub(super) fn summary(version: u32, found: &ShadowView) -> String {
+    let ShadowView { compared, different, failed, missed, .. } = found;
+    format!(
+        "version {version} and the live one: {compared} decisions compared, {different} different; \
+         {failed} calls failed, {missed} were not compared"
+    )
+}
+
 /// Returns a decision in words.
-fn line(decision: &ShadowDecision) -> String {
+pub(super) fn line(decision: &ShadowDecision) -> String {
     let until = decision.until.map(|at| format!(" until {at}")).unwrap_or_default();
     let reason = decision.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
     format!("{}{until}{reason}", decision.action)

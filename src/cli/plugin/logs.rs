@@ -5,7 +5,12 @@ use std::time::Duration;
 use tidegate_api::{LogView, LogsView};
 
 use super::Named;
-use crate::cli::{Context, ExitCode, client::Client, context::pause, safe::indented};
+use crate::cli::{
+    Context, ExitCode,
+    client::{ApiResponse, Client, Error},
+    context::pause,
+    safe::indented,
+};
 
 /// The interval between two requests for new lines.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -50,11 +55,7 @@ async fn show(
     follow: bool,
     ctx: &Context,
 ) -> anyhow::Result<Option<u64>> {
-    let mut request = client.get(&["plugins", name, "logs"]).query("limit", &limit.to_string());
-    if let Some(after) = after {
-        request = request.query("after", &after.to_string());
-    }
-    let answer = request.send().await?;
+    let answer = request(client, name, limit, after).await?;
     let logs: LogsView = answer.read()?;
     if ctx.json() && !follow {
         ctx.print_body(&answer.body)?;
@@ -67,8 +68,27 @@ async fn show(
     Ok(logs.logs.last().map(|line| line.number))
 }
 
+/// Requests the latest lines, or with `after` the first ones after line `after`: at most `limit`, 1 to
+/// 1000.
+///
+/// # Errors
+///
+/// The server is unreachable or does not know the plugin.
+pub(super) async fn request(
+    client: &Client,
+    name: &str,
+    limit: u32,
+    after: Option<u64>,
+) -> Result<ApiResponse, Error> {
+    let mut request = client.get(&["plugins", name, "logs"]).query("limit", &limit.to_string());
+    if let Some(after) = after {
+        request = request.query("after", &after.to_string());
+    }
+    request.send().await
+}
+
 /// Returns a line of the log as text.
-fn text(line: &LogView) -> String {
+pub(super) fn text(line: &LogView) -> String {
     format!("{} v{} {:5} {}", line.at, line.version, line.level, indented(&line.message))
 }
 

@@ -46,6 +46,16 @@ impl Args {
 ///
 /// The file cannot be read, or the server is unreachable or rejects the component.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
+    send(args, ctx).await?;
+    Ok(ExitCode::Ok)
+}
+
+/// Sends the component and prints the outcome. Returns the plugin, and whether the version is new.
+///
+/// # Errors
+///
+/// As of [`run`].
+pub(super) async fn send(args: Args, ctx: &Context) -> anyhow::Result<(PluginView, bool)> {
     let bytes = component(&args.file).await?;
     let client = ctx.client()?;
     let name = &args.name.name;
@@ -55,12 +65,13 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         request = request.query("shadow", "true");
     }
     let answer = request.send().await?;
+    let (plugin, is_new) = (answer.read()?, answer.status == 201);
     if ctx.json() {
         ctx.print_body(&answer.body)?;
     } else {
-        ctx.print(outcome(&answer.read()?, answer.status == 201))?;
+        ctx.print(outcome(&plugin, is_new))?;
     }
-    Ok(ExitCode::Ok)
+    Ok((plugin, is_new))
 }
 
 /// Returns the outcome of the push in a sentence.

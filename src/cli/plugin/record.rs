@@ -20,8 +20,9 @@ use crate::cli::{
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "The server keeps the latest 20 calls of each plugin in memory. For a week it stores \
-    the latest 50 that failed, the latest 100 that --filter selects, and on AWS one a minute, with \
-    what the plugin logged in each. The setting `plugin_calls` of a queue lists what they lack.\n\n\
+    the latest 50 that failed, the latest 100 that --filter selects, and on AWS and Postgres the \
+    latest 60 of one a minute of each queue, with what the plugin logged in each. The setting \
+    `plugin_calls` of a queue lists what they lack.\n\n\
     A filter is KEY=VALUE: queue, type, job, attribute.NAME, action (run, hold, reschedule, drop, \
     retry, give_up) or reason (a part of it). A call is stored if one of its jobs meets all of them. \
     `--filter all` selects every call. At most 60 a minute are stored.\n\n\
@@ -75,7 +76,7 @@ enum Reason {
     Fault,
     /// A filter selected it.
     Filter,
-    /// It is the one of its minute, on AWS.
+    /// It is the one of its queue and minute, on AWS and Postgres.
     Sample,
 }
 

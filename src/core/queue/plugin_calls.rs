@@ -20,8 +20,9 @@ pub const MAX_FILTER_TEXT_BYTES: usize = 256;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PluginCalls {
-    /// Whether calls are stored: those that fail, those that a filter matches, and on AWS one a
-    /// minute (default true). Without it, recorded calls are in the memory of the server alone.
+    /// Whether calls are stored: those that fail, those that a filter matches, and on AWS and
+    /// Postgres one a minute (default true). Without it, recorded calls are in the memory of the
+    /// server alone.
     #[serde(deserialize_with = "or_true")]
     pub store: bool,
     /// What recorded calls lack (default: nothing): `data` of jobs; the plugin's `state`, in either

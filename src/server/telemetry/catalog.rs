@@ -150,12 +150,13 @@ pub const METRICS: &[Metric] = &[
         "fuel that plugin calls consumed: about one unit per WebAssembly instruction",
     ),
     counter(
-        "tidegate_plugin_counter_total", &["plugin", "queue", "name", "label"],
+        "tidegate_plugin_counter_total", &["plugin", "version", "queue", "name", "label"],
         "a counter of a plugin's own (`metrics.add`), in whole numbers",
     ),
     gauge(
-        "tidegate_plugin_gauge", &["plugin", "queue", "name", "label"],
-        "a gauge of a plugin's own (`metrics.set`)",
+        "tidegate_plugin_gauge", &["plugin", "version", "queue", "name", "label"],
+        "a gauge of a plugin's own (`metrics.set`); `NaN` a minute after the last call of the \
+         version, if another version is called",
     ),
     counter(
         "tidegate_plugin_metrics_dropped_total", &["plugin"],

@@ -1762,8 +1762,9 @@ class PluginCalls(TypedDict):
     most 32.
     """
     store: NotRequired[bool | None]
-    """Whether calls are stored: those that fail, those that a filter matches, and on AWS one a
-    minute (default true). Without it, recorded calls are in the memory of the server alone.
+    """Whether calls are stored: those that fail, those that a filter matches, and on AWS and
+    Postgres one a minute (default true). Without it, recorded calls are in the memory of the
+    server alone.
     """
 
 

@@ -597,15 +597,15 @@ pub mod tidegate {
                 }
             }
         }
-        /// Metrics of the plugin's own, for operators. `GET /metrics` has them as
-        /// `tidegate_plugin_counter_total` and `tidegate_plugin_gauge`, with the labels `plugin`, `queue`,
-        /// `name` and `label`. The calls of a shadow version, for an explanation, of a simulation, and with a
-        /// fault do not count. A call that is repeated, or whose decisions another process overtakes, does.
+        /// Metrics of the plugin's own, for operators. `GET /metrics` has `tidegate_plugin_counter_total` and
+        /// `tidegate_plugin_gauge`, with the labels `plugin`, `version`, `queue`, `name` and `label`. Calls of a
+        /// shadow version, for an explanation, of a simulation, and with a fault do not count. A call that is
+        /// repeated, or whose decisions another process overtakes, does.
         ///
-        /// A name has 1 to 64 bytes of `a-z`, `0-9` and `_`, a label at most 64 bytes. A process keeps at
-        /// most 100 series of each plugin, and a call has at most 1000 changes. What exceeds a bound, and
-        /// what is not a finite number, is left out: the server counts it in
-        /// `tidegate_plugin_metrics_dropped_total`.
+        /// A name has 1 to 64 bytes of `a-z`, `0-9` and `_`, a label at most 64 bytes. A process keeps at most
+        /// 100 series of each version of a plugin and 1000 of all its versions, and a call has at most 1000
+        /// changes. What exceeds a bound, and what is not a finite number, is left out: the server counts it
+        /// in `tidegate_plugin_metrics_dropped_total`.
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod metrics {
             #[used]

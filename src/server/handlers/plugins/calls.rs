@@ -178,8 +178,8 @@ async fn input_of(
 /// The recorded calls, without their inputs and answers.
 ///
 /// The server keeps the latest 20 calls of each plugin in memory. It stores those that failed (the
-/// latest 50), those that the plugin's recording selects (100), and on AWS one a minute (60), for
-/// seven days.
+/// latest 50), those that the plugin's recording selects (100), and on AWS and Postgres one a minute
+/// of each queue (60), for seven days, with what the plugin logged in each.
 #[utoipa::path(
     get, path = "/v1/plugins/{plugin}/calls", operation_id = "list_plugin_calls", tag = "plugins",
     params(("plugin" = String, Path, description = "The plugin's name")),

@@ -9,12 +9,12 @@
 //! and from records in memory before they are shown.
 
 mod redact;
+mod samples;
 mod stored;
 
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
-    time::Duration,
 };
 
 use parking_lot::Mutex;
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tidegate_api::UsageView;
 
-use self::redact::Bodies;
+use self::{redact::Bodies, samples::SAMPLE_INTERVAL};
 pub(super) use self::stored::group;
 use super::{Inner, Server};
 use tidegate_backends::wasm::{
@@ -40,9 +40,6 @@ use tidegate_core::{
     time::Timestamp,
 };
 use tidegate_engine::{Catalog, Error, config::configure::DEFAULT_QUEUE};
-
-/// How often a process that shares its store stores a call of each plugin.
-const SAMPLE_INTERVAL: Duration = Duration::from_mins(1);
 
 /// A recorded call as it is stored and shown: without what its queue redacts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -229,11 +226,11 @@ impl Inner {
         }
     }
 
-    /// The rules without the filters. No one can read the memory of a function, which therefore
-    /// stores samples.
+    /// The rules without the filters. No request reaches the memory of a function, and that of a
+    /// server has only its own calls. So processes that share a store store samples.
     fn recording_rules(&self) -> RecordingRules {
         RecordingRules {
-            latest: !self.shares_store(),
+            latest: !self.is_serverless(),
             faults: true,
             sample: self.shares_store().then_some(SAMPLE_INTERVAL),
             filters: HashMap::new(),

@@ -59,7 +59,7 @@ const MAX_RECORDS: u64 = u64::MAX;
 /// Most records that one purge drops.
 const MAX_PURGED_PER_CALL: u32 = 1000;
 /// The kind of the records.
-const RECORD_KIND: RecordKind = RecordKind::PluginCall;
+pub(super) const RECORD_KIND: RecordKind = RecordKind::PluginCall;
 
 /// The reasons for which calls are stored, and how many of each.
 const PLACES: [(Reason, usize); 3] =
@@ -242,13 +242,15 @@ impl Inner {
         // A plugin is deleted before its records. With the lock on the rings, a catalog that still
         // has the plugin is older than the removal of its records.
         let catalog = self.engine.catalog().await?;
+        let stores = |unstored: &Unstored| {
+            catalog.plugins.contains_key(&unstored.plugin)
+                && recording_of(&catalog, &unstored.call.queue).store
+        };
+        let unstored = unstored.into_iter().filter(stores).collect();
         let mut txns = Vec::new();
-        for unstored in unstored {
+        for unstored in self.without_claimed_minutes(unstored).await? {
             let plugin = &unstored.plugin;
-            if !catalog.plugins.contains_key(plugin) {
-                continue;
-            }
-            let Some(mut shown) = shown(&catalog, &unstored) else { continue };
+            let mut shown = shown(&catalog, &unstored);
             let now = self.engine.now();
             let is_valid =
                 |ring: &Ring| !self.shares_store() || now < ring.read_at + MAX_PLACES_AGE;
@@ -398,11 +400,11 @@ impl Inner {
     }
 }
 
-/// The call as it is stored; none if its queue stores none.
-fn shown(catalog: &Catalog, unstored: &Unstored) -> Option<ShownCall> {
+/// The call as it is stored.
+fn shown(catalog: &Catalog, unstored: &Unstored) -> ShownCall {
     let Unstored { reason, call, .. } = unstored;
-    let queue = Some(recording_of(catalog, &call.queue)).filter(|queue| queue.store)?;
-    Some(ShownCall::new(&**call, call.call.as_deref(), *reason, &queue, Bodies::Kept))
+    let queue = recording_of(catalog, &call.queue);
+    ShownCall::new(&**call, call.call.as_deref(), *reason, &queue, Bodies::Kept)
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Calls are stored, found after a restart, redacted, listed without inputs, and replaced by later
 //! ones.
 
+mod samples;
+
 use std::{
     io::Write as _,
     sync::{
@@ -89,11 +91,14 @@ fn a_call() -> String {
     .to_string()
 }
 
-/// The records of calls, at most 10.
+/// The records of calls, at most 10, without the claims of minutes.
 async fn records(store: &SharedStore) -> Vec<Record> {
     let query =
-        RecordQuery { kind: RecordKind::PluginCall, prefix: String::new(), after: None, limit: 10 };
-    store.records(&[query]).await.unwrap().remove(0)
+        RecordQuery { kind: RecordKind::PluginCall, prefix: String::new(), after: None, limit: 20 };
+    let mut records = store.records(&[query]).await.unwrap().remove(0);
+    records.retain(|record| !record.name.contains(".minute-"));
+    records.truncate(10);
+    records
 }
 
 /// Writes a record as it is.

@@ -8,6 +8,10 @@ use std::{
     process::{Output, Stdio},
 };
 
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use serde_json::Value;
 
 use super::{
@@ -265,7 +269,7 @@ async fn a_change_of_a_rust_project_becomes_a_shadow_version() {
     done(tidegate(dir.path(), &["new", "--lang", "rust", "mine"]));
     let project = dir.path().join("mine");
     done(tidegate(&project, &["build"]));
-    let _watching = typed("exec tidegate plugin dev --push mine", &project, &tide.base)
+    let mut watching = typed("exec tidegate plugin dev --push mine", &project, &tide.base)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -290,6 +294,10 @@ async fn a_change_of_a_rust_project_becomes_a_shadow_version() {
     let failed = tidegate(&project, &["dev", "--once", "--push", "mine"]);
     assert_eq!(failed.status.code(), Some(1));
     assert_eq!(versions().await, Some((Some(1), Some(2))));
+    // Ctrl-C ends it, and the plugin has no shadow version as before.
+    kill(Pid::from_raw(watching.id().unwrap().cast_signed()), Signal::SIGINT).unwrap();
+    assert_eq!(watching.wait().await.unwrap().code(), Some(0));
+    assert_eq!(versions().await, Some((Some(1), None)));
 }
 
 #[test]
