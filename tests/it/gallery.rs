@@ -6,7 +6,7 @@
 use std::{env, fs, path::Path, path::PathBuf};
 
 use rstest::rstest;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::e2e::serve::program;
 
@@ -132,5 +132,83 @@ fn a_scenario_shows_targets_by_their_hosts() {
         assert_eq!(throttler["config"]["attribute"], Value::Null, "{name}");
         let mut types = scenario["types"].as_object().unwrap().values();
         assert!(types.all(|config| config["target"]["url"].is_string()), "{name}");
+    }
+}
+
+/// A queue whose tenants have these numbers of waiting jobs, with a throttler of `plugins/dist`.
+fn backlogs(plugin: &str, config: &Value, concurrency: usize, jobs: &[usize]) -> Value {
+    let stream = |(index, count): (usize, &usize)| {
+        let tenant = format!("t{:03}", index + 1);
+        json!({"type": "work", "count": count, "attributes": {"tenant": tenant}})
+    };
+    json!({
+        "tick_seconds": 0.5,
+        "queue": {
+            "concurrency": concurrency,
+            "partition_by": "tenant",
+            "throttler": {"plugin": plugin, "config": config},
+        },
+        "arrivals": jobs.iter().enumerate().map(stream).collect::<Vec<Value>>(),
+        "service": [{"seconds": {"uniform": [1, 3]}}],
+    })
+}
+
+/// Simulates a scenario, and asserts that its expectations hold.
+fn meets_its_expectations(scenario: &Value) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("scenario.json");
+    fs::write(&file, scenario.to_string()).unwrap();
+    let plugin = scenario["queue"]["throttler"]["plugin"].as_str().unwrap();
+    let component = root().join("plugins/dist").join(format!("{plugin}.wasm"));
+    let mut command =
+        program([Path::new("simulate"), &file, Path::new("--plugin"), component.as_path()]);
+    let output = command.env("XDG_CACHE_HOME", dir.path()).output().unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout);
+    let problem = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{plugin}: {shown}{problem}");
+}
+
+/// One tick visits the partitions of 64 tenants. The jobs of the 65th start one after the other, and
+/// do not wait until the backlogs of the others are read.
+#[test]
+fn a_65th_tenant_gets_its_share_in_time() {
+    let mut jobs = vec![50; 64];
+    jobs.push(5);
+    let shares: Value = (1..=65).map(|number| (format!("t{number:03}"), json!(1))).collect();
+    for (plugin, config) in [
+        ("fair-share", json!({"tenant": "tenant"})),
+        ("region-share", json!({"attribute": "tenant", "shares": shares, "lend": true})),
+    ] {
+        let mut scenario = backlogs(plugin, &config, 100, &jobs);
+        scenario["expect"] =
+            json!({"max_running": {"": 100}, "longest_wait_seconds": {"tenant=t065": 20}});
+        meets_its_expectations(&scenario);
+    }
+}
+
+/// With fewer slots than tenants no share is a whole slot: each tenant has its turn.
+#[test]
+fn tenants_take_turns_where_slots_are_fewer_than_tenants() {
+    let jobs = [[20; 64].as_slice(), &[1; 66]].concat();
+    let mut scenario = backlogs("fair-share", &json!({"tenant": "tenant"}), 10, &jobs);
+    // A lap over 130 tenants takes 13 times as long as a job: about 29 s of 158 s.
+    let tenants = (65..=130).map(|number| (format!("tenant=t{number:03}"), json!(40)));
+    scenario["expect"] = json!({"longest_wait_seconds": tenants.collect::<Value>()});
+    meets_its_expectations(&scenario);
+}
+
+/// A slot is in use again after a few ticks, even if no visited tenant may use it. Thirty jobs, one
+/// after the other, take a tenant about 75 s.
+#[test]
+fn the_slots_of_100_tenants_and_more_are_in_use() {
+    let shares: Value = (1..=100).map(|number| (format!("t{number:03}"), json!(1))).collect();
+    for (plugin, config, tenants) in [
+        ("fair-share", json!({"tenant": "tenant"}), 130),
+        ("one-at-a-time", json!({"attribute": "tenant"}), 130),
+        ("region-share", json!({"attribute": "tenant", "shares": shares}), 100),
+    ] {
+        let mut scenario = backlogs(plugin, &config, tenants, &vec![30; tenants]);
+        scenario["expect"] = json!({"done_by_seconds": 100});
+        meets_its_expectations(&scenario);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{ThrottlerCall, TickInput, plan::TickPlan, spread::Spread};
+use super::{ThrottlerCall, TickInput, plan::TickPlan, search::Lap, spread::Spread};
 use crate::{LedgerView, plugins::circuit_breaker::OpenCircuit};
 use tidegate_core::{
     port::policy::Ended,
@@ -20,6 +20,7 @@ pub struct TickCache {
     pub(super) unlimited_under: Option<u64>,
     pub(super) last_partition: Option<String>,
     pub(super) lap_start: Option<String>,
+    pub(super) lap: Lap,
     pub(super) scan_cursor: Option<Position>,
     /// What candidates before the scan's cursor have reserved.
     reservations: (ScanProgress, Reservations),
@@ -89,6 +90,7 @@ impl TickCache {
         let scan =
             self.view.as_ref().map(|view| ScanProgress::of(view, limits)).unwrap_or_default();
         self.reservations = (scan, std::mem::take(&mut plan.reserved));
+        self.lap = plan.lap;
         if plan.goes_on() {
             self.next_at = self.next_at.into_iter().chain(plan.next_at).min();
         } else if plan.searched {

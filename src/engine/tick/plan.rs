@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::{Claimed, Demand, ThrottlerCall, TickOutcome, throttle::Throttling, view::Delta};
+use super::{
+    Claimed, Demand, ThrottlerCall, TickOutcome, search::Lap, throttle::Throttling, view::Delta,
+};
 use crate::{Error, plugins::circuit_breaker::OpenCircuit};
 use tidegate_core::{
     job::{
@@ -60,6 +62,7 @@ pub(super) struct TickPlan {
     pub(super) reserved: Reservations,
     pub(super) last_partition: Option<String>,
     pub(super) lap_start: Option<String>,
+    pub(super) lap: Lap,
     pub(super) rate_counts: RateCounts,
     /// The queue's throttler.
     pub(super) throttling: Option<Throttling>,

@@ -328,6 +328,47 @@ async fn a_throttler_holds_a_job_whose_workers_are_busy() {
     }
 }
 
+/// Between two lease requests a worker is known and requests nothing.
+#[tokio::test]
+async fn between_two_polls_a_throttler_still_holds_its_jobs() {
+    for harness in every_store() {
+        let policy = FnPolicy::default().throttling(|_, call| {
+            let is_held = |job: &Job| job.spec.attributes.contains_key("held");
+            Ok(each(call, |job| if is_held(job) { hold("no") } else { run() }))
+        });
+        let mut harness = harness.with_policy(policy);
+        let says = Description { state_version: 1, ..Description::default() };
+        harness.throttled(says, QueueConfig::default()).await;
+        let held = harness.enqueue(with("held", "yes")).await;
+        // The worker has called, and got nothing.
+        assert!(harness.lease(1).await.is_empty());
+        let status = WorkerStatus {
+            known: Some(1),
+            polling: Some(0),
+            busy: Some(0),
+            last_seen_at: Some(harness.now()),
+            ..WorkerStatus::default()
+        };
+        harness.clock.advance(Duration::from_millis(300));
+        let free = harness.enqueue(work()).await;
+        let workers = |_: &TypeName| status.clone();
+        let explained = harness.explain_with(&held.id, &workers).await;
+        let by = explained.held_by.map(|by| (by.kind, by.name));
+        assert_eq!(by, Some(("throttler", Some("guard".into()))));
+        assert_eq!(explained.reason, "no");
+        // Only a job that the throttler runs waits for the worker.
+        let explained = harness.explain_with(&free.id, &workers).await;
+        assert_eq!(explained.held_by.unwrap().kind, "worker");
+        let gap = "none of the 1 workers of its type requests jobs at this moment; \
+                   last heard 0.3 s ago";
+        assert_eq!(explained.reason, gap);
+        let of_queue = harness.explain_queue(&workers).await;
+        let kinds: Vec<(&str, u64)> =
+            of_queue.held.iter().map(|held| (held.by.kind, held.jobs)).collect();
+        assert_eq!(kinds, [("throttler", 1), ("worker", 1)]);
+    }
+}
+
 #[tokio::test]
 async fn a_granted_job_waits_for_its_worker_only() {
     for mut harness in every_store() {

@@ -1,5 +1,7 @@
-//! Servers with plugins: retry decisions without delay, shadow versions, simulations, recorded calls.
+//! Servers with plugins: retry decisions without delay, shadow versions, simulations, and the pace of
+//! calls.
 
+mod pace;
 mod retries;
 mod serverless;
 mod shadows;

@@ -31,7 +31,7 @@ use tidegate_server::runtime::{Server, ShadowDecision};
 use super::{server, until, version};
 
 /// Has `plugin` throttle the queue of the type `work`.
-async fn throttle(server: &Server, plugin: &PluginName) {
+pub(super) async fn throttle(server: &Server, plugin: &PluginName) {
     let throttler = Throttler {
         plugin: plugin.clone(),
         config: Arc::new(serde_json::json!({})),

@@ -212,6 +212,7 @@ impl Engine {
             reserved: cache.reserved(view, limits),
             last_partition: view.ledger.last_partition.clone(),
             lap_start: view.ledger.lap_start.clone(),
+            lap: cache.lap,
             ..TickPlan::default()
         };
         plan.delta.sent = true;
@@ -219,6 +220,9 @@ impl Engine {
         plan.release(view, input);
         self.check(view, catalog, limits, &mut plan, now).await?;
         self.keep_places(limits, &mut plan, now).await?;
+        if !plan.delta.released.is_empty() {
+            plan.note_free_slot();
+        }
         plan.throttling = Throttling::of(
             catalog,
             limits,

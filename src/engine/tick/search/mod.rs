@@ -6,9 +6,11 @@
 
 mod admit;
 mod capacities;
+mod lap;
 mod partitions;
 
 pub(super) use capacities::Capacities;
+pub(super) use lap::Lap;
 pub(crate) use partitions::Turns;
 
 use std::{collections::HashMap, ops::ControlFlow, sync::Arc};

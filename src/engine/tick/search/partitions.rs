@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::Search;
+use super::{Search, lap::Lap};
 use crate::{
     Engine, Error,
     tick::throttle::{MIN_THROTTLER_PAGE, Throttling},
@@ -26,19 +26,19 @@ use tidegate_core::{
 const MAX_PARTITIONS: u32 = 64;
 
 /// The first page of each partition that a tick visits, and where each continues.
-struct PartitionPages {
+pub(super) struct PartitionPages {
     /// The candidates of each partition. The last page may be the one behind the cursor.
     jobs: Vec<std::vec::IntoIter<Job>>,
     /// The last position that was read in each partition with more due jobs.
-    ends: BTreeMap<String, Position>,
+    pub(super) ends: BTreeMap<String, Position>,
     /// The last position that was read behind the cursor, if its partition has more due jobs.
-    deeper: Option<Position>,
+    pub(super) deeper: Option<Position>,
 }
 
 /// Where the scan was before this tick.
-struct ScanStart {
-    last_partition: Option<String>,
-    cursor: Option<Position>,
+pub(super) struct ScanStart {
+    pub(super) last_partition: Option<String>,
+    pub(super) cursor: Option<Position>,
 }
 
 impl Search<'_> {
@@ -46,7 +46,7 @@ impl Search<'_> {
     ///
     /// If nothing stops it, the search continues in the next tick: first deeper into each partition
     /// that has more (`scan_cursor`), then with the partitions that one tick does not visit, until
-    /// the lap is complete (`lap_start`).
+    /// the lap is complete (`lap_start`). With a throttler, a [`Lap`] of first pages comes before.
     pub(super) async fn scan_partitions(&mut self) -> Result<(), Error> {
         let types = self.capacities.types();
         if types.is_empty() || self.admission.closed(false) {
@@ -86,6 +86,7 @@ impl Search<'_> {
         }
         if stopped || self.admission.closed(false) || self.capacities.types().is_empty() {
             (self.plan.scan_cursor, self.plan.lap_start) = (start.cursor, None);
+            self.plan.lap = Lap::default();
         } else {
             self.advance_scan(start, turn.end, pages);
         }
@@ -195,47 +196,6 @@ impl Search<'_> {
                 }
             }
         }
-    }
-
-    /// Sets where the next tick continues the scan; `end` is the last partition that this one looked
-    /// at, if there are more.
-    fn advance_scan(&mut self, start: ScanStart, end: Option<String>, pages: PartitionPages) {
-        let ScanStart { last_partition, cursor } = start;
-        // If a constraint limits each value of the attribute that makes partitions, a full value
-        // holds its whole partition.
-        let queue = &self.limits.queue;
-        let is_open = |end: &Position| {
-            let mut values = queue.partition_values(&end.partition);
-            !values.any(|(by, value)| self.admission.closed_to_value(by, value))
-        };
-        let mut ends = pages.ends.into_values();
-        self.plan.scan_cursor = pages.deeper.filter(is_open).or_else(|| match cursor {
-            Some(cursor) => ends.find(|end| end.partition > cursor.partition && is_open(end)),
-            None => ends.find(is_open),
-        });
-        if self.plan.scan_cursor.is_some() {
-            // These partitions are scanned to their end first.
-            self.plan.last_partition = last_partition;
-            self.plan.again |= self.plan.goes_on();
-        } else {
-            self.advance_lap(last_partition.as_deref(), end);
-        }
-    }
-
-    /// Continues the lap over the partitions, which was at `last_partition` before this tick and is
-    /// at `end` now, if there are more.
-    pub(in crate::tick) fn advance_lap(
-        &mut self,
-        last_partition: Option<&str>,
-        end: Option<String>,
-    ) {
-        let from = last_partition.unwrap_or_default();
-        let lap_start = self.plan.lap_start.take().unwrap_or_else(|| from.to_owned());
-        if let Some(last) = end.filter(|end| !passes(&lap_start, from, end)) {
-            self.plan.last_partition = Some(last);
-            self.plan.lap_start = Some(lap_start);
-        }
-        self.plan.again |= self.plan.goes_on();
     }
 
     /// Lets the throttler decide on the candidates of partitions in turn, page by page. Once that
@@ -407,9 +367,4 @@ fn left_off(
 fn is_behind(position: &Position, other: &Position, order: Order) -> bool {
     let key = |position: &Position| order.key(position.priority, position.run_at, &position.id);
     position.partition == other.partition && key(position) > key(other)
-}
-
-/// Whether the cyclic range that starts after `from` and ends with `to` contains `start`.
-fn passes(start: &str, from: &str, to: &str) -> bool {
-    if from < to { from < start && start <= to } else { start > from || start <= to }
 }

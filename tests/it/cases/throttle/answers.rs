@@ -240,6 +240,38 @@ async fn a_throttler_on_a_queue_without_a_limit_sees_running_jobs() {
     }
 }
 
+/// The queue is idle until a change, or until the earliest time that an answer names.
+#[tokio::test]
+async fn a_hold_wakes_the_queue_at_its_time_if_it_has_one() {
+    for seconds in [&[None, None][..], &[None, Some(40), Some(20)]] {
+        for harness in every_store() {
+            let now = harness.now();
+            let at = |seconds: u64| now + Duration::from_secs(seconds);
+            let times: Vec<Option<Timestamp>> =
+                seconds.iter().map(|seconds| seconds.map(at)).collect();
+            let first = times.iter().flatten().min().copied();
+            let count = times.len();
+            let (policy, calls) = watched(move |call| {
+                let mut times = times.iter();
+                each(call, |_| {
+                    let until = times.next().copied().flatten();
+                    Decision { action: Action::Hold(until), reason: None }
+                })
+            });
+            let mut harness = harness.with_policy(policy);
+            harness.throttled(says(), limit(5)).await;
+            harness.enqueue_many((0..count).map(|_| work())).await;
+            let input = TickInput {
+                demands: vec![demand(&["work"], 1, Dispatch::Claim)],
+                ..TickInput::default()
+            };
+            let outcome = harness.tick(input).await;
+            assert_eq!((outcome.next_at, outcome.again), (first, false));
+            assert_eq!(calls.lock().len(), 1);
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_deferral_by_a_millisecond_lasts_50() {
     type Defer = fn(Timestamp) -> Action;

@@ -3,6 +3,7 @@
 mod answers;
 mod failures;
 mod inputs;
+mod many;
 mod pages;
 mod state;
 mod waiting;

@@ -27,7 +27,7 @@ use tidegate_engine::{
 };
 
 /// A queue with this limit, whose regions take turns.
-fn by_region(concurrency: u32) -> QueueConfig {
+pub(super) fn by_region(concurrency: u32) -> QueueConfig {
     QueueConfig { partition_by: Some("region".into()), ..limit(concurrency) }
 }
 
@@ -48,7 +48,7 @@ fn jobs(waiting: &Waiting, by: &str) -> BTreeMap<String, usize> {
 }
 
 /// The running jobs by region.
-fn running(call: &ThrottleCall) -> BTreeMap<String, u32> {
+pub(super) fn running(call: &ThrottleCall) -> BTreeMap<String, u32> {
     let mut used = BTreeMap::new();
     for grant in call.running.iter() {
         *used.entry(grant.attributes["region"].text()).or_default() += 1;

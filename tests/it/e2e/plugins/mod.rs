@@ -5,6 +5,7 @@ mod attacks;
 mod govern;
 mod recorded;
 mod refusals;
+mod requests;
 mod versions;
 
 use reqwest::Method;

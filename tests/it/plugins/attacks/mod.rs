@@ -25,6 +25,7 @@
 //! | names of plugins: `../x`, encoded, NUL, direction marks, 65 letters | `e2e::plugins::attacks` |
 //! | 20 pushes of one name at once; pushes and deletions at once | `e2e::plugins::attacks` |
 //! | versions that refuse a configuration or drop a role in use, deletion in use | `e2e::plugins::refusals` |
+//! | hostile requests to the routes of plugins, hostile configurations | `e2e::plugins::requests`, `e2e::plugins::refusals` |
 //! | a shadow that loops, a queue that loops next to others | `e2e::plugins::attacks`, `e2e::plugins::govern` |
 //! | random bytes and mutations of components | `src/backends/wasm/fuzz.rs` |
 
