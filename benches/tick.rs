@@ -1,15 +1,18 @@
 //! A tick of 1000 candidates on SQLite, with I/O: under constraints, and under an equivalent
-//! `region-share` throttler. A tick over a backlog of 1000 tenants, without and with the groups of
-//! what waits, and the count of that backlog. Calls of the plugin are recorded in memory, as in a
-//! server.
+//! `region-share` throttler. A tick over a backlog of 1000 tenants under a plugin that reads the groups
+//! of what waits, and under one that does not, and the count of that backlog. Calls of the plugins are
+//! recorded in memory, as in a server.
 //!
 //! `cargo bench --bench tick`. Commits are durable (`synchronous=FULL`), so the disk counts. The
 //! plugin is loaded before the measurement; `--bench plugins` measures loading.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
+#[allow(dead_code, reason = "tests use the rest")]
+#[path = "../tests/it/plugins/guest.rs"]
+mod guest;
+
 use std::{
-    collections::BTreeMap,
     fs,
     path::Path,
     sync::Arc,
@@ -17,6 +20,7 @@ use std::{
 };
 
 use criterion::{Criterion, criterion_group, criterion_main};
+use guest::{Guest, WAITING};
 use object_store::{ObjectStore, memory::InMemory};
 use tidegate_backends::{
     sqlite::SqliteStore,
@@ -26,17 +30,13 @@ use tidegate_backends::{
         recording::RecordingRules,
     },
 };
-use tidegate_core::{job::Payload, queue::plugin::Description};
+use tidegate_core::job::Payload;
 use tidegate_engine::{
     Demand, Dispatch, Engine, Ports, Rules, TickCache, TickInput,
     memory::{FakeClock, MemoryWorkQueue, SeededEntropy},
     plugins::registry::{NewCode, NewVersion, Stage},
     request::NewJob,
-    testkit::{
-        FnPolicy,
-        builders::{at, name},
-        policies::{each, hold},
-    },
+    testkit::builders::{at, name},
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -70,16 +70,13 @@ struct Plugins {
 }
 
 impl Plugins {
-    async fn new() -> Self {
+    async fn new(component: Vec<u8>) -> Self {
         let objects: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
         let host = Arc::new(
             PluginHost::new(Arc::clone(&objects), Arc::new(FakeClock::new(at(0))), Run::Here)
                 .unwrap(),
         );
         host.set_recording_rules(RecordingRules { latest: true, ..RecordingRules::default() });
-        let component =
-            fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("plugins/dist/region-share.wasm"))
-                .unwrap();
         let Artifact { wasm, throttler, retry, compiled, code, .. } =
             host.compile(component.into(), &Compiler::Here).await.unwrap();
         let code = vec![NewCode { target: compiled.target, engine: compiled.engine, code }];
@@ -137,7 +134,8 @@ async fn tick(engine: &Engine) -> (usize, Duration) {
 
 fn ticks(c: &mut Criterion) {
     let runtime: Runtime = Builder::new_current_thread().build().unwrap();
-    let plugins = runtime.block_on(Plugins::new());
+    let region_share = Path::new(env!("CARGO_MANIFEST_DIR")).join("plugins/dist/region-share.wasm");
+    let plugins = runtime.block_on(Plugins::new(fs::read(region_share).unwrap()));
     let mut group = c.benchmark_group("a tick of 1000 candidates");
     group.sample_size(30).measurement_time(Duration::from_secs(10));
     let cases: [(&str, u32, &[&str], usize); 2] = [
@@ -177,29 +175,40 @@ fn ticks(c: &mut Criterion) {
 const BACKLOG: usize = 100_000;
 const TENANTS: usize = 1000;
 
-/// An engine on a new file with the backlog, whose throttler holds every job. It groups what waits
-/// by these attributes.
-async fn backlog(dir: &Path, waiting_by: &[&str]) -> Engine {
-    let policy = FnPolicy::default().throttling(|_, call| {
-        let groups: usize = call.waiting.groups.values().map(BTreeMap::len).sum();
-        assert!(groups <= TENANTS, "{groups}");
-        Ok(each(call, |_| hold("its share is in use")))
-    });
+/// A plugin that holds every job, and reads the groups of the tenants that wait if it `groups` them.
+fn holding(groups: bool) -> Guest {
+    let hold = "(local.set $r (call $run (local.get $n))) (local.set $p (call $first (local.get $r)))
+        (loop $each
+          (i32.store8 (local.get $p) (i32.const 1))
+          (local.set $p (i32.add (local.get $p) (i32.const 40)))
+          (br_if $each (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (local.get $n))))
+        (local.get $r)";
+    // It traps if there are none.
+    let read = "(call $waiting (i32.const 2048) (i32.const 6) (i32.const 2064))
+        (if (i32.eqz (i32.load (i32.const 2068))) (then (unreachable)))";
+    if !groups {
+        return Guest::throttler().decide(hold);
+    }
+    Guest::throttler()
+        .import(WAITING)
+        .waiting_by(&["tenant"])
+        .items(r#"(data (i32.const 2048) "tenant")"#)
+        .decide(&[read, hold].concat())
+}
+
+/// An engine on a new file with the backlog, whose throttler is `plugin`.
+async fn backlog(dir: &Path, plugin: Guest) -> Engine {
+    let plugins = Plugins::new(plugin.component()).await;
     let ports = Ports {
         store: Arc::new(SqliteStore::open(dir).unwrap()),
-        objects: Arc::new(InMemory::new()),
+        objects: Arc::clone(&plugins.objects),
         work: Arc::new(MemoryWorkQueue::default()),
         clock: Arc::new(FakeClock::new(at(1_700_000_000_000))),
         entropy: Arc::new(SeededEntropy::new(7)),
-        policy: Arc::new(policy),
+        policy: Arc::clone(&plugins.host) as _,
     };
     let engine = Engine::new(ports, Rules::default());
-    let code = vec![NewCode { target: "t".into(), engine: "e".into(), code: "code".into() }];
-    let waiting_by = waiting_by.iter().map(|name| (*name).to_owned()).collect();
-    let description = Description { waiting_by, ..Description::default() };
-    let version =
-        NewVersion { wasm: "wasm".into(), throttler: Some(description), retry: None, code };
-    engine.push_plugin(&name("shares"), version, Stage::Live).await.unwrap();
+    engine.push_plugin(&name("shares"), plugins.version, Stage::Live).await.unwrap();
     let config =
         r#"{"concurrency": 10, "partition_by": "tenant", "throttler": {"plugin": "shares"}}"#;
     engine.put_queue(&name("orders"), serde_json::from_str(config).unwrap(), None).await.unwrap();
@@ -219,9 +228,9 @@ fn waiting(c: &mut Criterion) {
     let runtime: Runtime = Builder::new_multi_thread().worker_threads(1).build().unwrap();
     let mut group = c.benchmark_group("a backlog of 100,000 jobs of 1000 tenants");
     group.sample_size(20).measurement_time(Duration::from_secs(5));
-    for (case, waiting_by) in [("a tick", &[][..]), ("a tick with groups", &["tenant"])] {
+    for (case, groups) in [("a tick", false), ("a tick with groups", true)] {
         let dir = tempfile::tempdir().unwrap();
-        let engine = runtime.block_on(backlog(dir.path(), waiting_by));
+        let engine = runtime.block_on(backlog(dir.path(), holding(groups)));
         let mut cache = TickCache::default();
         let mut tick = || {
             let demand = Demand {
@@ -246,7 +255,7 @@ fn waiting(c: &mut Criterion) {
         runtime.block_on(engine.count_waiting(at(i64::MAX / 2))).unwrap();
         tick();
         group.bench_function(case, |b| b.iter_custom(|rounds| (0..rounds).map(|_| tick()).sum()));
-        if !waiting_by.is_empty() {
+        if groups {
             let store = Arc::clone(&engine.ports().store);
             group.bench_function("a count", |b| {
                 b.iter(|| {

@@ -5,6 +5,7 @@
 
 import * as hostRunning from 'tidegate:plugin/running@0.2.0';
 import * as hostWaiting from 'tidegate:plugin/waiting@0.2.0';
+import { candidates } from './candidates.js';
 import {
   asJobs,
   begin,
@@ -99,11 +100,15 @@ export function throttler(plugin) {
   return {
     describe: () => describe(plugin),
     checkConfig: (config) => checkConfig(plugin, config),
-    decide(context, { concurrency, room, ended }, candidates) {
+    decide(context, { concurrency, room, ended }, records) {
       try {
         const config = begin(context);
+        // The host passes records only if the plugin needs earlier attempts.
+        const jobs = records.length > 0 ? asJobs(records) : candidates();
         const round = { queue: context.queue, now: context.now, concurrency, room, ended: asJobs(ended), running, waiting, state };
-        return checked(plugin.decide(config, round, asJobs(candidates)), candidates.length);
+        // The author may change the list.
+        const count = jobs.length;
+        return checked(plugin.decide(config, round, jobs), count);
       } catch (error) {
         throw failed(error);
       }

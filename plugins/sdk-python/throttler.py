@@ -18,6 +18,7 @@ from wit_world.exports import throttle as contract
 from wit_world.imports import running as host_running
 from wit_world.imports import waiting as host_waiting
 
+from .candidates import candidates as by_column
 from .common import (
     LocalTime,
     Plugin,
@@ -219,7 +220,11 @@ class Throttler(Plugin, exports.Throttle):
 
         def decide(self, ctx, round, candidates):
             try:
-                return _checked(own(self, begin(ctx), Round(ctx, round), candidates), len(candidates))
+                # The host passes records only if the plugin needs earlier attempts.
+                jobs = candidates or by_column()
+                # The author may change the list.
+                count = len(jobs)
+                return _checked(own(self, begin(ctx), Round(ctx, round), jobs), count)
             except Exception as wrong:
                 raise failed(wrong) from None
 

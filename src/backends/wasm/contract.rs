@@ -9,11 +9,11 @@
     reason = "generated from plugins/wit/plugin.wit, which has the documentation"
 )]
 
-/// The world `throttler`, which has all imports.
+/// The world `throttler-by-column`, which has all imports.
 pub(super) mod throttler {
     wasmtime::component::bindgen!({
         path: "../../plugins/wit",
-        world: "throttler",
+        world: "throttler-by-column",
         imports: { default: trappable },
         ownership: Borrowing { duplicate_if_necessary: true },
     });

@@ -22,7 +22,7 @@ use crate::wasm::{
     runtime::{Loaded, Runtime},
 };
 use tidegate_core::{
-    job::PluginName,
+    job::{Job, PluginName},
     port::{
         Clock,
         policy::{
@@ -274,10 +274,12 @@ impl Inner {
         };
         let guest =
             Guest::new(Some(Arc::clone(&plugin.version)), Subject::Throttle(Arc::clone(call)));
+        let by_column = loaded.by_column && !description.needs_earlier;
+        let candidates: &[Job] = if by_column { &[] } else { &call.candidates[..] };
         let said = self.call(guest, |store| {
             let instance = throttler.instantiate(&mut *store)?;
             let exported = instance.tidegate_plugin_throttle();
-            lower::throttle(call, description, |context, round, candidates| {
+            lower::throttle(call, candidates, description, |context, round, candidates| {
                 exported.call_decide(store, context, round, candidates)
             })
         });

@@ -115,15 +115,17 @@ fn job<'a>(job: &'a Job, of: Of<'a>) -> Lowered<'a> {
 }
 
 /// Calls `then` with the arguments of `throttle.decide`; with ended and earlier attempts only if
-/// `description` wants them.
+/// `description` wants them. `candidates` are those of `call`, or none if the plugin reads them by
+/// column.
 pub(super) fn throttle<R>(
     call: &ThrottleCall,
+    candidates: &[Job],
     description: &Description,
     then: impl FnOnce(Context<'_>, Round<'_>, &[Lowered<'_>]) -> R,
 ) -> R {
     let ended: &[policy::Ended] = if description.needs_ended { &call.ended } else { &[] };
     let texts = Texts::of(
-        call.candidates
+        candidates
             .iter()
             .map(|job| &job.spec.attributes)
             .chain(ended.iter().map(|ended| &ended.attributes)),
@@ -132,13 +134,14 @@ pub(super) fn throttle<R>(
     let mut rest = &attributes[..];
     let wants_earlier = description.needs_earlier;
     let of = |job| if wants_earlier { earlier(job) } else { Vec::new() };
-    let all: Vec<_> = call.candidates.iter().map(|job| of(&job.life)).collect();
+    let all: Vec<_> = candidates.iter().map(|job| of(&job.life)).collect();
     let mut room = bounds::EARLIER_BYTES;
     let bounded = |of| within(failure(of), &mut room);
     let failed: Vec<Failure<'_>> = all.iter().flatten().copied().map(bounded).collect();
     let mut failed = &failed[..];
-    let candidates = call.candidates.iter().zip(&all);
     let candidates: Vec<_> = candidates
+        .iter()
+        .zip(&all)
         .map(|(one, all)| {
             let of = Of {
                 attempt: next_attempt(&one.life),

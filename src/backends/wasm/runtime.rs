@@ -17,7 +17,7 @@ use super::{
     bounds,
     contract::{
         retry::RetryStrategyPre,
-        throttler::{Throttler, ThrottlerPre},
+        throttler::{ThrottlerByColumn, ThrottlerByColumnPre},
     },
     guest::Guest,
 };
@@ -43,6 +43,9 @@ pub const TARGET: &str = if cfg!(all(target_os = "linux", target_arch = "x86_64"
     "a machine for which plugins are not compiled"
 };
 
+/// The beginning of the name of the import by which a throttler reads its candidates by column.
+const CANDIDATES: &str = "tidegate:plugin/candidates@";
+
 /// The settings of the engine, for the compiling and the running side.
 pub(super) fn config() -> Config {
     let mut config = Config::new();
@@ -59,7 +62,9 @@ pub(super) fn config() -> Config {
 /// A compiled plugin, ready to be called.
 pub(super) struct Loaded {
     /// The throttler, if it is one.
-    pub throttler: Option<ThrottlerPre<Guest>>,
+    pub throttler: Option<ThrottlerByColumnPre<Guest>>,
+    /// Whether it imports `candidates`, and reads the candidates by column.
+    pub by_column: bool,
     /// The retry strategy, if it is one.
     pub retry: Option<RetryStrategyPre<Guest>>,
     /// The size of its code in bytes.
@@ -85,8 +90,8 @@ impl Runtime {
         config.enable_compiler(false);
         let engine = Engine::new(&config)?;
         let mut linker = Linker::new(&engine);
-        // The world of throttlers has all imports.
-        Throttler::add_to_linker::<Guest, HasSelf<Guest>>(&mut linker, |guest| guest)?;
+        // This world has all imports.
+        ThrottlerByColumn::add_to_linker::<Guest, HasSelf<Guest>>(&mut linker, |guest| guest)?;
         let watch = Arc::new(Watch::default());
         let (watching, engine_of) = (Arc::clone(&watch), engine.weak());
         let tick = move || engine_of.upgrade().map(|engine| engine.increment_epoch()).is_some();
@@ -118,9 +123,13 @@ impl Runtime {
             .linker
             .instantiate_pre(&component)
             .map_err(|error| unavailable(format!("{error:#}")))?;
-        let throttler = ThrottlerPre::new(pre.clone()).ok();
+        // The exports alone decide which roles it has.
+        let throttler = ThrottlerByColumnPre::new(pre.clone()).ok();
         let retry = RetryStrategyPre::new(pre).ok();
-        Ok(Loaded { throttler, retry, bytes: code.len() })
+        let parts = component.component_type();
+        let by_column =
+            parts.imports(&self.engine).any(|(name, _)| name.starts_with(CANDIDATES));
+        Ok(Loaded { throttler, by_column, retry, bytes: code.len() })
     }
 
     /// Runs `call` within the bounds in a new store, which has the usage afterwards.

@@ -191,7 +191,7 @@ fn component_of(module: &[u8]) -> anyhow::Result<Vec<u8>> {
 }
 
 /// Returns the world of `wit/plugin.wit` that a project exports, by the names that its source
-/// defines.
+/// defines. The SDKs of these languages read the candidates by column.
 fn world(
     dir: &Path,
     source: &str,
@@ -202,8 +202,8 @@ fn world(
     let text = std::fs::read_to_string(&file)
         .map_err(|error| UsageError(format!("{} cannot be read: {error}", file.display())))?;
     match (defines(&text, throttle), defines(&text, retry)) {
-        (true, true) => Ok("both"),
-        (true, false) => Ok("throttler"),
+        (true, true) => Ok("both-by-column"),
+        (true, false) => Ok("throttler-by-column"),
         (false, true) => Ok("retry-strategy"),
         (false, false) => Err(UsageError(format!(
             "{} exports neither `{throttle}` nor `{retry}`",
@@ -554,7 +554,10 @@ mod tests {
                 && defines("Retry = retry_strategy(f)", "Retry")
         );
         let dir = project(&[("plugin.js", js)]);
-        assert_eq!(world(dir.path(), "plugin.js", "throttle", "retry").ok(), Some("throttler"));
+        assert_eq!(
+            world(dir.path(), "plugin.js", "throttle", "retry").ok(),
+            Some("throttler-by-column")
+        );
         let neither =
             world(project(&[("plugin.py", "x = 1")]).path(), "plugin.py", "Throttle", "Retry")
                 .unwrap_err();

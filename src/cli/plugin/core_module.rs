@@ -151,11 +151,16 @@ impl Parts {
             let start = format!("{PACKAGE}{interface}@");
             self.exports.iter().any(|name| name.starts_with(&start))
         };
-        match (exports("throttle"), exports("retry")) {
-            (true, true) => Ok("both"),
-            (true, false) => Ok("throttler"),
-            (false, true) => Ok("retry-strategy"),
-            (false, false) => Err(anyhow!(
+        let by_column = self.imports.iter().any(|import| {
+            import.module.strip_prefix(PACKAGE).is_some_and(|name| name.starts_with("candidates@"))
+        });
+        match (exports("throttle"), exports("retry"), by_column) {
+            (true, true, false) => Ok("both"),
+            (true, true, true) => Ok("both-by-column"),
+            (true, false, false) => Ok("throttler"),
+            (true, false, true) => Ok("throttler-by-column"),
+            (false, true, _) => Ok("retry-strategy"),
+            (false, false, _) => Err(anyhow!(
                 "it exports no function of the contract, such as \
                  {PACKAGE}throttle@0.2.0#decide or {PACKAGE}retry@0.2.0#on-failure"
             )),
@@ -397,6 +402,20 @@ mod tests {
                 (i64.mul (local.get 2) (i64.const 1000000))))
             (call $expect (i64.eq (global.get $first) (i64.const 0xe220a8397b1dcdaf)))
             (i32.const 256)))"#;
+
+    #[test]
+    fn a_module_that_imports_candidates_reads_them_by_column() {
+        let import = Import {
+            module: "tidegate:plugin/candidates@0.2.0".into(),
+            name: "count".into(),
+            params: Vec::new(),
+            results: vec![ValType::I32],
+        };
+        let exports = vec!["tidegate:plugin/throttle@0.2.0#decide".to_owned()];
+        let parts = Parts { imports: vec![import], exports, ..Parts::default() };
+        assert_eq!(parts.world().unwrap(), "throttler-by-column");
+        assert_eq!(Parts { imports: Vec::new(), ..parts }.world().unwrap(), "throttler");
+    }
 
     #[tokio::test]
     async fn a_module_for_wasi_becomes_a_plugin_that_sees_no_world() {

@@ -194,7 +194,7 @@ impl WaitingEstimate {
         if is_all {
             let visited: BTreeSet<&str> = seen.pages.iter().map(|(name, ..)| *name).collect();
             self.partitions
-                .retain(|name, _| visited.contains(name.as_str()) || !seen.has_looked_at(name));
+                .retain(|name, _| !seen.has_looked_at(name) || visited.contains(name.as_str()));
         }
         for (name, page, has_more) in &seen.pages {
             let Some(page) = *page else {
@@ -239,6 +239,19 @@ impl WaitingEstimate {
 
     /// The groups by each attribute that makes partitions of `queue`.
     pub fn groups(&self, queue: &QueueConfig) -> Waiting {
+        let mut attributes = queue.partition_attributes();
+        if let (Some(name), None) = (attributes.next(), attributes.next()) {
+            // The name of a partition is its value. A sorted list becomes a map in one pass, in half
+            // the time of a thousand insertions.
+            let groups = self.partitions.iter().filter(|(value, _)| !value.is_empty());
+            let groups: BTreeMap<String, WaitingCount> =
+                groups.map(|(value, count)| (value.clone(), *count)).collect();
+            return Waiting {
+                counted_at: self.counted_at,
+                groups: BTreeMap::from([(name.to_owned(), groups)]),
+                others: self.others,
+            };
+        }
         let mut groups: BTreeMap<String, BTreeMap<String, WaitingCount>> =
             queue.partition_attributes().map(|name| (name.to_owned(), BTreeMap::new())).collect();
         for (partition, count) in &self.partitions {
@@ -283,7 +296,7 @@ impl Waiting {
     pub fn covering(self: Arc<Self>, jobs: &[Job]) -> Arc<Self> {
         let has = |(name, groups): (&String, &BTreeMap<String, WaitingCount>)| {
             let values = jobs.iter().filter_map(|job| job.spec.attributes.get(name));
-            values.map(Value::text).all(|value| groups.contains_key(&value))
+            values.map(Value::as_text).all(|value| groups.contains_key(value.as_ref()))
         };
         if self.groups.iter().all(has) {
             return self;

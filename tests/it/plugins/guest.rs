@@ -45,6 +45,18 @@ pub const OTHERS: &str =
 /// Running jobs: offset, limit, and where the list goes.
 pub const PAGE: &str =
     r#"(import "tidegate:plugin/running@0.2.0" "page" (func $page (param i32 i32 i32)))"#;
+/// The number of candidates.
+pub const CANDIDATES: &str =
+    r#"(import "tidegate:plugin/candidates@0.2.0" "count" (func $offered (result i32)))"#;
+/// All candidates: where the two lists go.
+pub const PACKED: &str =
+    r#"(import "tidegate:plugin/candidates@0.2.0" "packed" (func $packed (param i32)))"#;
+/// The weights of the candidates, as the column 0, and where the list goes.
+pub const WEIGHTS: &str =
+    r#"(import "tidegate:plugin/candidates@0.2.0" "numbers" (func $weights (param i32 i32)))"#;
+/// Values of an attribute of the candidates: its name, and where the list goes.
+pub const VALUES: &str = r#"(import "tidegate:plugin/candidates@0.2.0" "attribute-values"
+    (func $values (param i32 i32 i32)))"#;
 /// A job's data: its id, and where the result goes.
 pub const DATA: &str =
     r#"(import "tidegate:plugin/jobs@0.2.0" "data" (func $data (param i32 i32 i32)))"#;

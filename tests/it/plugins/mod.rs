@@ -6,6 +6,7 @@
 mod answers;
 mod attacks;
 mod bounds;
+mod candidates;
 mod compile;
 pub mod guest;
 mod host;

@@ -20,6 +20,7 @@ use crate::wasm::{
 };
 use tidegate_core::{
     calendar::window::{NotAZone, Zone},
+    job::{Attributes, Value},
     port::policy::{FaultKind, RunningSet, StateValue},
     queue::{Grant, waiting::WaitingCount},
     time::Timestamp,
@@ -209,27 +210,23 @@ impl state::Host for Guest {
 impl running::Host for Guest {
     fn count(&mut self) -> wasmtime::Result<u32> {
         self.count_call()?;
-        Ok(self.groups(Dimension::JobType)?.values().map(|(count, _)| count).sum())
+        Ok(self.totals().0)
     }
 
     fn weight(&mut self) -> wasmtime::Result<u64> {
         self.count_call()?;
-        Ok(self.groups(Dimension::JobType)?.values().map(|(_, weight)| weight).sum())
+        Ok(self.totals().1)
     }
 
     fn groups(&mut self, by: Dimension) -> wasmtime::Result<Vec<Group>> {
         self.count_call()?;
         let groups = Self::groups(self, by)?.iter();
-        let mut groups: Vec<Group> = groups
-            .map(|(value, (count, weight))| Group {
-                value: value.clone(),
-                count: *count,
-                weight: *weight,
-            })
-            .collect();
-        // A map has no order, and an answer must not depend on one.
-        groups.sort_unstable_by(|a, b| a.value.cmp(&b.value));
-        Ok(groups)
+        let group = |(value, &(count, weight)): (&String, &(u32, u64))| Group {
+            value: value.clone(),
+            count,
+            weight,
+        };
+        Ok(groups.map(group).collect())
     }
 
     fn in_group(&mut self, by: Dimension, value: String) -> wasmtime::Result<Group> {
@@ -263,18 +260,23 @@ impl running::Host for Guest {
     }
 }
 
-fn running_job(grant: &Grant) -> RunningJob {
-    let attribute = |(name, value): (&String, &tidegate_core::job::Value)| AttributeResult {
+/// All attributes of a job, sorted by name.
+pub(super) fn attributes_of(attributes: &Attributes) -> Vec<AttributeResult> {
+    let attribute = |(name, value): (&String, &Value)| AttributeResult {
         name: name.clone(),
         value: value.text(),
     };
+    attributes.iter().map(attribute).collect()
+}
+
+fn running_job(grant: &Grant) -> RunningJob {
     RunningJob {
         id: grant.job.as_str().into(),
         job_type: grant.job_type.as_str().into(),
         priority: grant.priority,
         weight: grant.weight,
         critical: grant.critical,
-        attributes: grant.attributes.iter().map(attribute).collect(),
+        attributes: attributes_of(&grant.attributes),
         granted_at: millis(grant.granted_at),
     }
 }

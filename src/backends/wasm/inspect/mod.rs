@@ -29,8 +29,18 @@ const CONTRACT_VERSION: &str = "0.2.0";
 /// The package of the contract.
 const PACKAGE: &str = "tidegate:plugin/";
 /// The interfaces that a plugin may import.
-const IMPORTS: [&str; 9] =
-    ["types", "clock", "random", "log", "metrics", "state", "running", "waiting", "jobs"];
+const IMPORTS: [&str; 10] = [
+    "types",
+    "clock",
+    "random",
+    "log",
+    "metrics",
+    "state",
+    "running",
+    "waiting",
+    "candidates",
+    "jobs",
+];
 /// The interfaces that a plugin may export; it exports at least one.
 const EXPORTS: [&str; 2] = ["throttle", "retry"];
 

@@ -193,5 +193,8 @@ fn one_attribute_keeps_every_value_as_it_is() {
     let value = Value::Text("a\u{1f}b".into());
     let name = queue.partition_of(&[("tenant".to_owned(), value)].into());
     assert_eq!(queue.partition_values(&name).collect::<Vec<_>>(), [("tenant", "a\u{1f}b")]);
+    let groups = estimate(&[(&name, 3), ("", 1), ("c", 2)]).groups(&queue).groups;
+    assert_eq!(groups["tenant"].keys().collect::<Vec<_>>(), ["a\u{1f}b", "c"]);
+    assert_eq!(groups["tenant"]["c"].jobs, 2);
     assert_eq!(QueueConfig::default().partition_attributes().count(), 0);
 }

@@ -4,7 +4,7 @@ use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use super::{
     ThrottlerCall, Throttling, first_call_len,
-    reconcile::{Agreed, CandidateOutcome, PageJob, Reconciled},
+    reconcile::{Agreed, CandidateOutcome, OfferedPage, Page, Reconciled},
 };
 use crate::{
     Error,
@@ -65,10 +65,10 @@ impl Search<'_> {
 
     /// Lets the throttler decide on as many candidates as one call may have. Returns whether the
     /// scan continues.
-    async fn throttle_at_once(&mut self, page: Vec<Job>) -> Result<bool, Error> {
+    async fn throttle_at_once(&mut self, jobs: Vec<Job>) -> Result<bool, Error> {
         if !self.plan.may_call_throttler() {
             // It has failed since, and its owner lets the limits alone decide.
-            for job in &page {
+            for job in &jobs {
                 if self.try_admit(job) {
                     self.set_last_partition(job);
                 }
@@ -77,28 +77,28 @@ impl Search<'_> {
         }
         // A reservation concerns only the candidates behind it, so the page starts again from here.
         let base = self.admission.clone();
-        let mut jobs: Vec<PageJob> = Vec::with_capacity(page.len());
-        for job in page {
+        let mut page = Page::with_capacity(jobs.len());
+        for job in jobs {
             if self.consider(&job).is_none() {
                 continue;
             }
             match self.admission.check(Candidate::of(&job.spec)) {
                 AdmissionDecision::Hold(hold) => {
                     self.plan.hold(hold);
-                    jobs.push(PageJob { job, fits: None });
+                    page.add_over_limits(job);
                 }
                 AdmissionDecision::Move(opening) => self.plan.await_window(&job, opening, self.now),
                 AdmissionDecision::Run => {
-                    let fits = Some(self.capacities.bytes(&job));
-                    jobs.push(PageJob { job, fits });
+                    let bytes = self.capacities.bytes(&job);
+                    page.add_candidate(job, bytes);
                 }
             }
         }
-        if !jobs.iter().any(|page_job| page_job.fits.is_some()) {
+        if page.has_no_candidate() {
             return Ok(true);
         }
         self.admission = base;
-        self.apply_throttler(jobs).await
+        self.apply_throttler(page).await
     }
 
     /// Reports ended attempts to a throttler that wants them, if no candidates led to a call.
@@ -107,19 +107,19 @@ impl Search<'_> {
             throttling.may_be_called() && !throttling.ended.is_empty()
         }) {
             self.estimate_waiting(&[], &[], None).await?;
-            self.apply_throttler(Vec::new()).await?;
+            self.apply_throttler(Page::default()).await?;
         }
         Ok(())
     }
 
     /// Calls the throttler about the jobs that fit the limits, and applies its decisions. The other
     /// jobs keep what they reserve. Returns whether the scan continues.
-    async fn apply_throttler(&mut self, page: Vec<PageJob>) -> Result<bool, Error> {
-        let agreed = match self.reconcile(&page).await? {
+    async fn apply_throttler(&mut self, page: Page) -> Result<bool, Error> {
+        let agreed = match self.reconcile(page).await? {
             Reconciled::Agreed(agreed) => agreed,
-            Reconciled::Failed(call) => return Ok(self.apply_failure(&page, *call)),
+            Reconciled::Failed(page, call) => return Ok(self.apply_failure(&page, *call)),
         };
-        let Agreed { call, answer, outcomes, full } = agreed;
+        let Agreed { page, call, answer, outcomes, full } = agreed;
         let throttling = self.plan.throttling.as_mut().expect("it was just called");
         throttling.answered = true;
         (throttling.ended, throttling.ended_detail_bytes) = (Arc::default(), 0);
@@ -132,7 +132,7 @@ impl Search<'_> {
         let shadowed = throttling.plugin.clone().filter(|_| throttling.shadowed);
         self.plan.open_circuit = None;
         let mut held = 0;
-        for (page_job, outcome) in page.iter().zip(outcomes) {
+        for ((job, bytes), outcome) in page.jobs().zip(outcomes) {
             let decision = match outcome {
                 CandidateOutcome::OverLimits | CandidateOutcome::LeftOut(None) => continue,
                 CandidateOutcome::LeftOut(Some(hold)) => {
@@ -143,7 +143,7 @@ impl Search<'_> {
                 CandidateOutcome::DecidedEarlier(decision) => held_again(decision),
             };
             held += u64::from(matches!(decision.action, Action::Hold(_)));
-            self.apply_decision(page_job, decision, &rule);
+            self.apply_decision(job, bytes.unwrap_or_default(), decision, &rule);
         }
         self.capacities.full |= full;
         if held > 0 {
@@ -156,15 +156,14 @@ impl Search<'_> {
         Ok(more)
     }
 
-    /// Applies the plugin's decision on one job.
-    fn apply_decision(&mut self, page_job: &PageJob, decision: Decision, rule: &Rule) {
-        let PageJob { job, fits } = page_job;
+    /// Applies the plugin's decision on one job of `bytes`.
+    fn apply_decision(&mut self, job: &Job, bytes: usize, decision: Decision, rule: &Rule) {
         let Decision { action, reason } = decision;
         let now = self.now;
         match action {
             Action::Run => {
                 let demand = self.capacities.find(job).expect("the trial found a worker for it");
-                self.admit(demand, job, fits.unwrap_or_default());
+                self.admit(demand, job, bytes);
                 self.set_last_partition(job);
                 if let Some(throttling) = &mut self.plan.throttling {
                     throttling.record_started(job);
@@ -193,7 +192,7 @@ impl Search<'_> {
 
     /// Handles a failed call: the page is held, or the limits alone decide. Returns whether the
     /// scan continues.
-    fn apply_failure(&mut self, page: &[PageJob], call: ThrottlerCall) -> bool {
+    fn apply_failure(&mut self, page: &OfferedPage, call: ThrottlerCall) -> bool {
         let throttling = self.plan.throttling.as_mut().expect("it was just called");
         throttling.failed = true;
         let circuit = OpenCircuit::after(
@@ -208,12 +207,11 @@ impl Search<'_> {
         self.plan.wake(Some(until));
         self.plan.faults.push(call);
         if hold {
-            let held = page.iter().filter(|page_job| page_job.fits.is_some()).count();
-            *self.plan.held.entry(rule).or_default() += held as u64;
+            *self.plan.held.entry(rule).or_default() += page.candidates() as u64;
             return false;
         }
-        for PageJob { job, fits } in page {
-            let Some(bytes) = *fits else {
+        for (job, bytes) in page.jobs() {
+            let Some(bytes) = bytes else {
                 self.admission.check(Candidate::of(&job.spec));
                 continue;
             };

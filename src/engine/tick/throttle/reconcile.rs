@@ -16,11 +16,74 @@ use tidegate_core::{
     queue::{Admission, AdmissionDecision, Candidate, admission::Hold},
 };
 
+/// The jobs of a page.
+#[derive(Default)]
+pub(super) struct Page {
+    /// Those that fit the limits alone.
+    candidates: Vec<Job>,
+    places: Vec<PagePlace>,
+}
+
+/// The jobs of a page that the throttler was called about. The candidates are those of its first
+/// call, so that it copies none of them.
+pub(super) struct OfferedPage {
+    first: Arc<ThrottleCall>,
+    places: Vec<PagePlace>,
+}
+
 /// A job of a page.
-pub(super) struct PageJob {
-    pub(super) job: Job,
-    /// How many bytes of the budget it takes; none if it exceeds the limits by itself.
-    pub(super) fits: Option<usize>,
+enum PagePlace {
+    /// It is the candidate at `index`, and takes these bytes of the budget.
+    Candidate { index: usize, bytes: usize },
+    /// It exceeds the limits by itself.
+    OverLimits(Box<Job>),
+}
+
+impl Page {
+    /// An empty page with room for so many jobs.
+    pub(super) fn with_capacity(jobs: usize) -> Self {
+        Self { candidates: Vec::with_capacity(jobs), places: Vec::with_capacity(jobs) }
+    }
+
+    /// Adds a job that fits the limits alone, and takes these bytes of the budget.
+    pub(super) fn add_candidate(&mut self, job: Job, bytes: usize) {
+        self.places.push(PagePlace::Candidate { index: self.candidates.len(), bytes });
+        self.candidates.push(job);
+    }
+
+    /// Adds a job that exceeds the limits by itself.
+    pub(super) fn add_over_limits(&mut self, job: Job) {
+        self.places.push(PagePlace::OverLimits(Box::new(job)));
+    }
+
+    /// Whether it has no job for the throttler to decide on.
+    pub(super) fn has_no_candidate(&self) -> bool {
+        self.candidates.is_empty()
+    }
+}
+
+impl OfferedPage {
+    /// The jobs in their order, each with the bytes of the budget that it takes; none for one that
+    /// exceeds the limits by itself.
+    pub(super) fn jobs(&self) -> impl Iterator<Item = (&Job, Option<usize>)> {
+        self.places.iter().map(|place| match place {
+            PagePlace::Candidate { index, bytes } => (&self.first.candidates[*index], Some(*bytes)),
+            PagePlace::OverLimits(job) => (&**job, None),
+        })
+    }
+
+    /// The number of candidates.
+    pub(super) fn candidates(&self) -> usize {
+        self.first.candidates.len()
+    }
+
+    /// The job at a place.
+    fn job(&self, place: usize) -> &Job {
+        match &self.places[place] {
+            PagePlace::Candidate { index, .. } => &self.first.candidates[*index],
+            PagePlace::OverLimits(job) => job,
+        }
+    }
 }
 
 /// The result of a page's calls.
@@ -28,11 +91,12 @@ pub(super) enum Reconciled {
     /// Everything that runs fits together.
     Agreed(Agreed),
     /// The call failed.
-    Failed(Box<ThrottlerCall>),
+    Failed(OfferedPage, Box<ThrottlerCall>),
 }
 
 /// The last call of a page, under whose answer everything that runs fits.
 pub(super) struct Agreed {
+    pub(super) page: OfferedPage,
     pub(super) call: Arc<ThrottleCall>,
     /// Without its decisions, unless a shadow version is to be compared with them.
     pub(super) answer: ThrottleAnswer,
@@ -66,7 +130,7 @@ struct PageData {
 struct Trial<'a> {
     admission: Admission<'a>,
     capacities: Capacities<'a>,
-    /// The indices of the candidates that run.
+    /// The places of the candidates that run.
     ran: Vec<usize>,
     /// How many candidates were to run and do not fit.
     misfits: usize,
@@ -80,24 +144,28 @@ impl<'a> Search<'a> {
     /// The second call leaves out the candidates that did not fit. The third is only about those
     /// that ran and fitted. Each of them is offered at the same place as before, and no additional
     /// job is admitted before it, so all of them fit again.
-    pub(super) async fn reconcile(&mut self, page: &[PageJob]) -> Result<Reconciled, Error> {
-        let data = self.page_data(page).await?;
+    pub(super) async fn reconcile(&mut self, page: Page) -> Result<Reconciled, Error> {
+        let Page { candidates, places } = page;
+        let data = self.page_data(&candidates).await?;
+        let mut call = self.throttle_call(candidates, &data);
+        let page = OfferedPage { first: Arc::clone(&call), places };
         let mut outcomes: Vec<CandidateOutcome> =
-            page.iter().map(|_| CandidateOutcome::OverLimits).collect();
-        let mut candidates: Vec<usize> =
-            (0..page.len()).filter(|index| page[*index].fits.is_some()).collect();
+            page.places.iter().map(|_| CandidateOutcome::OverLimits).collect();
+        let is_candidate =
+            |(_, place): &(usize, &PagePlace)| matches!(place, PagePlace::Candidate { .. });
+        let candidates = page.places.iter().enumerate().filter(is_candidate);
+        let mut candidates: Vec<usize> = candidates.map(|(place, _)| place).collect();
         let mut full = false;
         let mut is_first = true;
         loop {
-            let call = self.throttle_call(page, &candidates, &data);
             let mut answer = match self.call_throttler(&call, data.fault.as_ref()).await {
                 Ok(answer) => answer,
-                Err(failed) => return Ok(Reconciled::Failed(failed)),
+                Err(failed) => return Ok(Reconciled::Failed(page, failed)),
             };
-            for (index, decision) in candidates.iter().zip(self.decisions_of(&mut answer)) {
-                outcomes[*index] = CandidateOutcome::Decided(decision);
+            for (place, decision) in candidates.iter().zip(self.decisions_of(&mut answer)) {
+                outcomes[*place] = CandidateOutcome::Decided(decision);
             }
-            let trial = self.try_together(page, &mut outcomes);
+            let trial = self.try_together(&page, &mut outcomes);
             full |= trial.capacities.full;
             if trial.misfits == 0 {
                 self.admission = trial.admission;
@@ -105,24 +173,25 @@ impl<'a> Search<'a> {
                     // A candidate that was left out fits now: the jobs in its way do not run.
                     self.plan.wake(Some(self.now + FIRST_WAIT));
                 }
-                return Ok(Reconciled::Agreed(Agreed { call, answer, outcomes, full }));
+                return Ok(Reconciled::Agreed(Agreed { page, call, answer, outcomes, full }));
             }
             if is_first {
                 candidates
-                    .retain(|index| !matches!(outcomes[*index], CandidateOutcome::LeftOut(_)));
+                    .retain(|place| !matches!(outcomes[*place], CandidateOutcome::LeftOut(_)));
             } else {
                 keep_earlier_decisions(&candidates, &mut outcomes);
                 candidates = trial.ran;
             }
             is_first = false;
+            let jobs = candidates.iter().map(|place| page.job(*place).clone()).collect();
+            call = self.throttle_call(jobs, &data);
         }
     }
 
     /// Reads the data of the candidates, if the plugin needs it.
-    async fn page_data(&self, page: &[PageJob]) -> Result<PageData, Error> {
+    async fn page_data(&self, candidates: &[Job]) -> Result<PageData, Error> {
         let throttling = self.plan.throttling.as_ref().expect("the caller has a throttler");
-        let wanted = page.iter().filter(|page_job| page_job.fits.is_some());
-        match self.engine.data_for(throttling, wanted.map(|page_job| &page_job.job)).await {
+        match self.engine.data_for(throttling, candidates.iter()).await {
             Ok(texts) => Ok(PageData { texts, fault: None }),
             // A job that needs no data, a critical one for example, does not wait for it.
             Err(Error::Unavailable { message, .. }) => {
@@ -134,20 +203,13 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The call about `candidates`, which are indices into `page`.
-    fn throttle_call(
-        &mut self,
-        page: &[PageJob],
-        candidates: &[usize],
-        data: &PageData,
-    ) -> Arc<ThrottleCall> {
+    /// The call about `candidates`.
+    fn throttle_call(&mut self, candidates: Vec<Job>, data: &PageData) -> Arc<ThrottleCall> {
         let throttling = self.plan.throttling.as_mut().expect("the caller has a throttler");
         let waiting = throttling.groups(&self.limits.queue);
         let throttling = self.plan.throttling.as_ref().expect("the caller has a throttler");
-        let text = |index: &usize| data.texts.get_key_value(&page[*index].job.id);
-        let texts = candidates.iter().filter_map(text);
-        let candidates: Vec<Job> =
-            candidates.iter().map(|index| page[*index].job.clone()).collect();
+        let texts = candidates.iter().filter_map(|job| data.texts.get_key_value(&job.id));
+        let texts = texts.map(|(id, text)| (id.clone(), text.clone())).collect();
         Arc::new(ThrottleCall {
             queue: self.queue.clone(),
             now: self.now,
@@ -160,7 +222,7 @@ impl<'a> Search<'a> {
             candidates,
             ended: Arc::clone(&throttling.ended),
             state: Arc::clone(&throttling.state),
-            data: texts.map(|(id, text)| (id.clone(), text.clone())).collect(),
+            data: texts,
             hosts: Arc::clone(&self.catalog.hosts),
         })
     }
@@ -207,7 +269,7 @@ impl<'a> Search<'a> {
     }
 
     /// Applies the candidates that run to a copy of the admission, in their order.
-    fn try_together(&self, page: &[PageJob], outcomes: &mut [CandidateOutcome]) -> Trial<'a> {
+    fn try_together(&self, page: &OfferedPage, outcomes: &mut [CandidateOutcome]) -> Trial<'a> {
         let mut trial = Trial {
             admission: self.admission.clone(),
             capacities: self.capacities.clone(),
@@ -215,8 +277,8 @@ impl<'a> Search<'a> {
             misfits: 0,
             would_fit: false,
         };
-        for (index, (page_job, outcome)) in page.iter().zip(outcomes).enumerate() {
-            let candidate = Candidate::of(&page_job.job.spec);
+        for (place, ((job, bytes), outcome)) in page.jobs().zip(outcomes).enumerate() {
+            let candidate = Candidate::of(&job.spec);
             match outcome {
                 // It reserves the capacity that it lacks from the candidates behind it.
                 CandidateOutcome::OverLimits => drop(trial.admission.check(candidate)),
@@ -224,8 +286,8 @@ impl<'a> Search<'a> {
                     trial.would_fit |= trial.admission.check(candidate) == AdmissionDecision::Run;
                 }
                 CandidateOutcome::Decided(Decision { action: Action::Run, .. }) => {
-                    match trial.run(page_job) {
-                        Ok(()) => trial.ran.push(index),
+                    match trial.run(job, bytes.unwrap_or_default()) {
+                        Ok(()) => trial.ran.push(place),
                         Err(hold) => {
                             *outcome = CandidateOutcome::LeftOut(hold);
                             trial.misfits += 1;
@@ -240,12 +302,11 @@ impl<'a> Search<'a> {
 }
 
 impl Trial<'_> {
-    /// Admits a candidate, or returns what holds it: nothing if no worker takes it any more, or if
+    /// Admits a candidate of `bytes`, or returns what holds it: nothing if no worker takes it any more, or if
     /// it exceeds the bytes that are left.
-    fn run(&mut self, page_job: &PageJob) -> Result<(), Option<Hold>> {
-        let bytes = page_job.fits.unwrap_or_default();
-        let demand = self.capacities.find(&page_job.job).ok_or(None)?;
-        let candidate = Candidate::of(&page_job.job.spec);
+    fn run(&mut self, job: &Job, bytes: usize) -> Result<(), Option<Hold>> {
+        let demand = self.capacities.find(job).ok_or(None)?;
+        let candidate = Candidate::of(&job.spec);
         match self.capacities.try_admit(&mut self.admission, candidate, bytes) {
             Some(AdmissionDecision::Run) => {
                 self.capacities.take(demand, bytes);
@@ -260,11 +321,11 @@ impl Trial<'_> {
 
 /// Keeps the decisions on candidates that do not run: the next call is not about them.
 fn keep_earlier_decisions(candidates: &[usize], outcomes: &mut [CandidateOutcome]) {
-    for index in candidates {
-        if let CandidateOutcome::Decided(decision) = &outcomes[*index]
+    for place in candidates {
+        if let CandidateOutcome::Decided(decision) = &outcomes[*place]
             && decision.action != Action::Run
         {
-            outcomes[*index] = CandidateOutcome::DecidedEarlier(decision.clone());
+            outcomes[*place] = CandidateOutcome::DecidedEarlier(decision.clone());
         }
     }
 }
