@@ -221,8 +221,6 @@ async fn create_in(
         expect_database(dir)?;
     }
     let engine = Server::open(dir, Guard::On)?.engine();
-    let catalog = engine.catalog().await?;
-    engine.record_schema(catalog).await?;
     token_store::add(&engine, item, text).await
 }
 

@@ -50,13 +50,13 @@ impl StoreArgs {
         };
         let side = Place::Database(Box::new(database)).open().await?;
         let engine = unsealed_engine(&side);
-        let catalog = engine.catalog().await?;
-        engine.record_schema(catalog).await?;
+        // It refuses a database that a later release has written to.
+        engine.catalog().await?;
         Ok(Some(engine))
     }
 }
 
-fn wrong(invalid: InvalidToken) -> UsageError {
+fn wrong(invalid: &InvalidToken) -> UsageError {
     UsageError(invalid.to_string())
 }
 
@@ -66,7 +66,7 @@ fn wrong(invalid: InvalidToken) -> UsageError {
 ///
 /// [`UsageError`] for a value out of its bounds.
 pub fn new_token(new: NewTokenBody, now: Timestamp) -> Result<(TokenItem, String), UsageError> {
-    TokenItem::create(new, now, &SystemEntropy).map_err(wrong)
+    TokenItem::create(new, now, &SystemEntropy).map_err(|invalid| wrong(&invalid))
 }
 
 /// Checks that a token may be the only one of an administrator.
@@ -75,7 +75,7 @@ pub fn new_token(new: NewTokenBody, now: Timestamp) -> Result<(TokenItem, String
 ///
 /// [`UsageError`] unless it is one for good.
 pub fn check_first(item: &TokenItem) -> Result<(), UsageError> {
-    item.check_first().map_err(wrong)
+    item.check_first().map_err(|invalid| wrong(&invalid))
 }
 
 /// Stores a token. Without another one of an administrator for good, it must be one.
@@ -87,6 +87,8 @@ pub async fn add(engine: &Engine, item: TokenItem, text: String) -> anyhow::Resu
     if !stored::all(engine).await?.iter().any(TokenItem::is_lasting_admin) {
         check_first(&item)?;
     }
+    let catalog = engine.catalog().await?;
+    engine.record_schema(catalog).await?;
     stored::put(engine, &item).await?;
     Ok(item.view(None, Some(text)))
 }

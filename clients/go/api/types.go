@@ -1853,9 +1853,8 @@ type PluginCalls struct {
 	// reasons and the messages of its faults; all `attributes`, or one as `attributes.NAME`. At most
 	// 32.
 	Redact []string `json:"redact,omitempty"`
-	// Whether calls are stored: those that fail, those that a filter matches, and on AWS and
-	// Postgres one a minute (default true). Without it, recorded calls are in the memory of the server
-	// alone.
+	// Whether calls are stored: those that fail, those that a filter matches, and on AWS and Postgres
+	// one a minute (default true). Without it, recorded calls are in the memory of the server alone.
 	Store *bool `json:"store,omitempty"`
 }
 

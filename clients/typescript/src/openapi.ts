@@ -830,7 +830,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The latest lines that a plugin logged since the server started. */
+        /** The latest lines that a plugin logged. */
         get: operations["get_plugin_logs"];
         put?: never;
         post?: never;

@@ -209,9 +209,9 @@ pub const LIMITED_CALLED_BACK: Case = Case {
 /// In a limited queue, leased by workers.
 pub const PULLED: Case = Case {
     name: "limited, pulled",
-    batched: units(6.01, 3.0, 19.602, 0.0, 0.0, [2.002, 0.0, 0.0], 0.0),
-    single: units(9.925, 3.0, 39.0, 0.0, 0.0, [2.975, 0.0, 0.0], 0.0),
-    bulk: units(3.312, 3.0, 1.99, 0.0, 0.0, [0.113, 0.0, 0.0], 0.0),
+    batched: units(6.01, 3.0, 18.597, 0.0, 0.0, [2.002, 0.0, 0.0], 0.0),
+    single: units(9.925, 3.0, 36.86, 0.0, 0.0, [2.975, 0.0, 0.0], 0.0),
+    bulk: units(3.312, 3.0, 1.887, 0.0, 0.0, [0.113, 0.0, 0.0], 0.0),
 };
 
 /// Seconds for which a call of [`HELD_CALL`] is held.
@@ -219,7 +219,7 @@ pub const HELD_SECONDS: f64 = 20.0;
 /// A lease call without jobs that is held.
 pub const HELD_CALL: Units = units(1.0, 0.0, 45.0, 0.0, 0.0, [0.0, 0.0, 0.0], 0.0);
 /// A lease call without jobs that is answered with a pause.
-pub const PAUSED_CALL: Units = units(0.0, 0.0, 8.5, 0.0, 0.0, [0.0, 0.0, 0.0], 0.0);
+pub const PAUSED_CALL: Units = units(0.0, 0.0, 5.8, 0.0, 0.0, [0.0, 0.0, 0.0], 0.0);
 /// Seconds between two registrations of a worker.
 pub const REGISTRATION_SECONDS: f64 = 30.0;
 /// A registration of a worker.

@@ -102,7 +102,12 @@ pub(super) fn until(at: Timestamp) -> (char, Val) {
 }
 
 impl DynamoStore {
-    pub(super) async fn records_of(&self, query: &RecordQuery) -> Result<Vec<Record>, StoreError> {
+    /// The readable records among the first ones that `query` finds, and the name of the last one of
+    /// all if others may follow.
+    pub(super) async fn record_page(
+        &self,
+        query: &RecordQuery,
+    ) -> Result<(Vec<Record>, Option<String>), StoreError> {
         let start = match &query.after {
             Some(after) if *after >= query.prefix => format!("{after}{FIRST}"),
             _ if query.prefix.is_empty() => FIRST.to_string(),
@@ -127,6 +132,8 @@ impl DynamoStore {
             }
         }
         items.truncate(wanted);
+        let last = items.last().filter(|_| items.len() == wanted);
+        let next = last.map(|item| item.key.s.clone());
         let keys: Vec<Vec<Key>> = items.iter().map(|item| parts_of(query.kind, item)).collect();
         let parts = if keys.iter().all(Vec::is_empty) {
             Vec::new()
@@ -136,7 +143,9 @@ impl DynamoStore {
         let mut parts = parts.into_iter();
         let mut records = Vec::with_capacity(items.len());
         for (item, keys) in items.iter().zip(&keys) {
-            let parts: Option<Vec<Item>> = parts.by_ref().take(keys.len()).collect();
+            // All of them are taken first: the others are those of the next records.
+            let own: Vec<Option<Item>> = parts.by_ref().take(keys.len()).collect();
+            let parts: Option<Vec<Item>> = own.into_iter().collect();
             let stored: Option<Vec<u8>> = if keys.is_empty() {
                 item.bytes(row::RECORD).map(|bytes| bytes.to_vec())
             } else {
@@ -151,7 +160,7 @@ impl DynamoStore {
                 records.extend(whole_record(query.kind, item, &stored));
             }
         }
-        Ok(records)
+        Ok((records, next))
     }
 
     pub(super) async fn purge_records(

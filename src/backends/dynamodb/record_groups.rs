@@ -3,7 +3,7 @@
 //! Each group has a partition of its own, which the servers know by its name. So the groups are found by
 //! a scan of the table, once in a process. Those of the records that the process writes are added.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, ops::Bound};
 
 use futures_util::future;
 
@@ -28,13 +28,25 @@ impl RecordGroups {
         self.0.insert((kind, format!("{group}.")));
     }
 
-    /// The groups of `kind` that may have names after `after`, in order.
-    fn behind(&self, kind: RecordKind, after: Option<&str>) -> Vec<String> {
-        let of_kind = self.0.range((kind, String::new())..).take_while(|(of, _)| *of == kind);
-        let is_behind =
-            |group: &str| after.is_none_or(|after| after < group || after.starts_with(group));
-        of_kind.map(|(_, group)| group).filter(|group| is_behind(group)).cloned().collect()
+    /// The first groups of `kind` from `start` on, in order: as many as are read at once.
+    fn next(&self, kind: RecordKind, start: &Bound<String>) -> Vec<String> {
+        let start = start.clone().map(|group| (kind, group));
+        let groups = self.0.range::<(RecordKind, String), _>((start, Bound::Unbounded));
+        let of_kind = groups.take_while(|(of, _)| *of == kind).take(MAX_CONCURRENT_READS);
+        of_kind.map(|(_, group)| group.clone()).collect()
     }
+}
+
+/// The first group that may have names after `after`.
+fn first_behind(after: Option<&str>) -> Bound<String> {
+    Bound::Included(match after {
+        None => String::new(),
+        // The name may have others of its group behind it.
+        Some(after) => match after.split_once('.') {
+            Some((group, _)) => format!("{group}."),
+            None => after.to_owned(),
+        },
+    })
 }
 
 impl DynamoStore {
@@ -49,34 +61,47 @@ impl DynamoStore {
             let (prefix, after) = (prefix.to_owned(), after.map(str::to_owned));
             RecordQuery { kind, prefix, after, limit }
         };
-        let mut records = self.records_of(&query("", after)).await?;
-        let (groups, mut count) = (self.groups_behind(kind, after).await?, 0);
-        for some in groups.chunks(MAX_CONCURRENT_READS) {
+        let mut records = self.readable_records(query("", after)).await?;
+        let (mut start, mut count) = (first_behind(after), 0);
+        while count < limit as usize {
+            let groups = self.next_groups(kind, &start).await?;
+            let Some(last) = groups.last() else { break };
             let of_group = |group: &String| {
                 query(group, after.filter(|after| after.starts_with(group.as_str())))
             };
-            let queries: Vec<RecordQuery> = some.iter().map(of_group).collect();
-            let pages = future::try_join_all(queries.iter().map(|query| self.records_of(query)));
-            for page in pages.await? {
+            let pages = groups.iter().map(|group| self.readable_records(of_group(group)));
+            for page in future::try_join_all(pages).await? {
                 count += page.len();
                 records.extend(page);
             }
-            if count >= limit as usize {
-                break;
-            }
+            start = Bound::Excluded(last.clone());
         }
         records.sort_by(|a, b| a.name.cmp(&b.name));
         records.truncate(limit as usize);
         Ok(records)
     }
 
-    /// The groups of `kind` that may have names after `after`, in order.
-    async fn groups_behind(
+    /// The records that `query` finds. Those that cannot be read are left out, and the next ones are
+    /// read instead: there are fewer than its limit only if no others follow.
+    async fn readable_records(&self, mut query: RecordQuery) -> Result<Vec<Record>, StoreError> {
+        let mut records = Vec::new();
+        loop {
+            let (page, next) = self.record_page(&query).await?;
+            records.extend(page);
+            if next.is_none() || records.len() >= query.limit as usize {
+                return Ok(records);
+            }
+            query.after = next;
+        }
+    }
+
+    /// The first groups of `kind` from `start` on, in order: as many as are read at once.
+    async fn next_groups(
         &self,
         kind: RecordKind,
-        after: Option<&str>,
+        start: &Bound<String>,
     ) -> Result<Vec<String>, StoreError> {
-        let known = || self.known.lock().groups.as_ref().map(|groups| groups.behind(kind, after));
+        let known = || self.known.lock().groups.as_ref().map(|groups| groups.next(kind, start));
         if let Some(groups) = known() {
             return Ok(groups);
         }
@@ -120,12 +145,13 @@ mod tests {
         ] {
             groups.add(kind, group);
         }
-        let behind = |after| groups.behind(RecordKind::Log, after);
+        let behind = |after| groups.next(RecordKind::Log, &first_behind(after));
         assert_eq!(behind(None), ["a-b.", "a.", "b."], "as a-b.x is before a.x");
         assert_eq!(behind(Some("a-b.9")), ["a-b.", "a.", "b."]);
         assert_eq!(behind(Some("a.1")), ["a.", "b."]);
         assert_eq!(behind(Some("aa")), ["b."]);
         assert_eq!(behind(Some("c")), [""; 0]);
-        assert_eq!(groups.behind(RecordKind::Demand, None), [""; 0]);
+        assert_eq!(groups.next(RecordKind::Log, &Bound::Excluded("a-b.".into())), ["a.", "b."]);
+        assert_eq!(groups.next(RecordKind::Demand, &first_behind(None)), [""; 0]);
     }
 }

@@ -1,8 +1,8 @@
 //! The queues of new jobs by polling: what a server reads while it gets no notices.
 //!
-//! Ids that servers draw ascend with time, so a range at the end of the primary key has the jobs of the
-//! last second. A job whose id its caller chose is found by the next tick of its queue: within a second
-//! while workers wait.
+//! Ids that servers draw ascend with time, so a range of the primary key has the jobs of the last second.
+//! Most ids that callers choose are after that range. The next tick of their queue finds such jobs: within
+//! a second while workers wait.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -20,8 +20,9 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// The latest jobs after an id, and the numbers of their queues.
-const LATEST: &str = "SELECT id, queue FROM jobs WHERE id > $1 ORDER BY id DESC LIMIT $2";
+/// The latest jobs between two ids, and the numbers of their queues.
+const LATEST: &str =
+    "SELECT id, queue FROM jobs WHERE id > $1 AND id < $2 ORDER BY id DESC LIMIT $3";
 
 /// The statements of this module, whose plans are tested.
 #[cfg(test)]
@@ -31,6 +32,8 @@ pub(super) const ALL: [&str; 1] = [LATEST];
 const INTERVAL: Duration = Duration::from_millis(40);
 /// How long before a read a job may have got its id: clocks differ, and a commit takes time.
 const WINDOW: Duration = Duration::from_secs(1);
+/// How far the clocks of other servers may be ahead.
+const AHEAD: Duration = Duration::from_hours(1);
 /// Most jobs of one read. The queues of others are found by their next ticks.
 const MAX_JOBS: i64 = 200;
 
@@ -55,8 +58,9 @@ impl Arrivals {
     /// Waits until a read is due. Returns the queues with jobs that came since the read before.
     pub(super) async fn next(&mut self) -> Result<BTreeSet<QueueName>, StoreError> {
         self.interval.tick().await;
-        let from = first_id(self.clock.now() - WINDOW);
-        let rows = self.readers.query(LATEST, &[&from, &MAX_JOBS]).await?;
+        let now = self.clock.now();
+        let (from, until) = (first_id(now - WINDOW), first_id(now + AHEAD));
+        let rows = self.readers.query(LATEST, &[&from, &until, &MAX_JOBS]).await?;
         let (mut read, mut numbers) = (HashSet::with_capacity(rows.len()), BTreeSet::new());
         for row in &rows {
             let (id, queue): (String, i32) = (row::column(row, 0)?, row::column(row, 1)?);

@@ -48,7 +48,8 @@ const CLOSE: &str = "ALTER TABLE inbox ADD CONSTRAINT the_jobs_are_moved_to_anot
 const OPEN: &str =
     "ALTER TABLE inbox DROP CONSTRAINT IF EXISTS the_jobs_are_moved_to_another_store";
 /// The other users of the table, for people. A prepared transaction has no process.
-const USERS: &str = "SELECT DISTINCT coalesce('process ' || l.pid || ' of role ' || a.usename \
+const USERS: &str = "SELECT DISTINCT coalesce('process ' || l.pid \
+         || coalesce(' of role ' || a.usename, '') \
          || coalesce(', ' || nullif(a.application_name, ''), ''), 'a prepared transaction') \
      FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid \
      WHERE l.relation = 'inbox'::regclass AND l.granted AND l.pid IS DISTINCT FROM pg_backend_pid() \

@@ -10,8 +10,9 @@
 //! order: `migrations/` (the tables and the purpose of each index), [`row`], [`step`],
 //! [`statements`], [`plan`], [`group`], [`look`], [`writer`], [`read`], [`due`], [`list`],
 //! [`counts`], [`items_version`], [`partitions`], [`job_store`], [`movable`]; then [`objects`] (large
-//! bodies and plugins), [`notices`] (messages between servers), [`arrivals`] (what a server without notices reads), [`inbox`]
-//! (requests of applications) and [`health`]. [`raw`] and [`scratch`] are for measurements.
+//! bodies and plugins), [`notices`] (messages between servers), [`arrivals`] (what a server without
+//! notices reads), [`inbox`] (requests of applications) and [`health`]. [`raw`] and [`scratch`] are for
+//! measurements.
 
 mod arrivals;
 mod connect;

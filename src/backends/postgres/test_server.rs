@@ -202,6 +202,7 @@ impl OwnServer {
 
     /// Starts a standby of this server, which confirms each of its commits from now on. It begins with a
     /// cold copy: no more than the server's own program is needed, and this server is stopped meanwhile.
+    #[must_use]
     pub fn start_standby(&self) -> Self {
         let dir = PathBuf::from(format!("{}-standby", self.dir.display()));
         let process = self.copy_and_serve(&dir).expect("a standby can be started");

@@ -127,8 +127,7 @@ impl Runtime {
         let throttler = ThrottlerByColumnPre::new(pre.clone()).ok();
         let retry = RetryStrategyPre::new(pre).ok();
         let parts = component.component_type();
-        let by_column =
-            parts.imports(&self.engine).any(|(name, _)| name.starts_with(CANDIDATES));
+        let by_column = parts.imports(&self.engine).any(|(name, _)| name.starts_with(CANDIDATES));
         Ok(Loaded { throttler, by_column, retry, bytes: code.len() })
     }
 

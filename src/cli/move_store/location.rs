@@ -45,7 +45,7 @@ impl Location {
     ) -> anyhow::Result<Self> {
         let Some(text) = text.or(settings.store.as_deref()) else {
             bail!(UsageError(format!(
-                "name a data directory or a database with {option}, or set `store`"
+                "name a data directory, a database or a table with {option}, or set `store`"
             )));
         };
         if text.starts_with(TABLE_SCHEME) {
@@ -75,10 +75,7 @@ impl Location {
 
     /// The data directory, if it is one.
     pub(super) fn directory(&self) -> Option<&Path> {
-        match self {
-            Self::Servers(Place::Directory(dir)) => Some(dir),
-            _ => None,
-        }
+        if let Self::Servers(Place::Directory(dir)) = self { Some(dir) } else { None }
     }
 
     /// Whether functions use it.

@@ -95,7 +95,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         return Ok(if comparison.is_equal() { ExitCode::Ok } else { ExitCode::Refused });
     }
     if from.is_table() || to.is_table() {
-        ctx.note("the functions of a table are stopped first, which may take half a minute");
+        ctx.note("calls of the table's functions that are under way may take half a minute to end");
     }
     moved(&sides, ctx).await?;
     ctx.note(format_args!("{from} was moved to {to}: {}", to.next_step()));
@@ -150,7 +150,7 @@ async fn give_up(from: &Location, ctx: &Context) -> anyhow::Result<ExitCode> {
 /// `place`, unless it has no data.
 async fn existing(place: Location) -> anyhow::Result<Location> {
     if !place.has_store().await? {
-        bail!(UsageError(format!("{place} has no data: name another directory or database")));
+        bail!(UsageError(format!("{place} has no data: name another one")));
     }
     Ok(place)
 }

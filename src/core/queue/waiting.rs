@@ -241,8 +241,7 @@ impl WaitingEstimate {
     pub fn groups(&self, queue: &QueueConfig) -> Waiting {
         let mut attributes = queue.partition_attributes();
         if let (Some(name), None) = (attributes.next(), attributes.next()) {
-            // The name of a partition is its value. A sorted list becomes a map in one pass, in half
-            // the time of a thousand insertions.
+            // The name of a partition is its value. A sorted list becomes a map in one pass.
             let groups = self.partitions.iter().filter(|(value, _)| !value.is_empty());
             let groups: BTreeMap<String, WaitingCount> =
                 groups.map(|(value, count)| (value.clone(), *count)).collect();

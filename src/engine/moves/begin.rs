@@ -33,7 +33,6 @@ impl Move {
             {
                 self.refuse_servers().await?;
                 if target.position == Position::default() {
-                    self.await_calls(from).await?;
                     self.await_calls(to).await?;
                     to.remove_beginnings().await?;
                 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use futures_util::TryStreamExt as _;
 use serde_json::Value;
 
-use super::{Move, MoveError, Part, Side, mark};
+use super::{Move, MoveError, Part, Side, copy::PAGE_JOBS, mark};
 use tidegate_core::port::{
     Inbox, InboxClosing, Txn, Write,
     job_store::{ItemKind, Record, RecordKind},
@@ -30,7 +30,8 @@ impl Move {
         let Some(part) = self.to.content().await? else { return Ok(()) };
         Err(MoveError::refused(format!(
             "{} is not empty, it has {part}: give a target without data, such as another \
-             directory, or another schema of the database (`?schema=NAME`)",
+             directory, another schema of the database (`?schema=NAME`), or the table and the \
+             bucket of a new deployment",
             self.to.place
         )))
     }
@@ -96,12 +97,7 @@ impl Side {
                 let first = self.objects.list(None).try_next().await;
                 first.map_err(|error| self.failed_objects(error))?.is_some()
             }
-            Part::Jobs => {
-                let page =
-                    self.store.all_jobs(None, 1).await.map_err(|error| self.failed(error))?;
-                // A store may hide the first one.
-                !page.jobs.is_empty() || page.next.is_some()
-            }
+            Part::Jobs => self.has_jobs().await?,
             Part::Ledgers => {
                 let queues = self.store.ledger_queues().await;
                 !queues.map_err(|error| self.failed(error))?.is_empty()
@@ -110,6 +106,20 @@ impl Side {
             Part::Items(ItemKind::Schema) => false,
             Part::Items(kind) => !self.items(kind).await?.is_empty(),
         })
+    }
+
+    async fn has_jobs(&self) -> Result<bool, MoveError> {
+        let mut after: Option<String> = None;
+        loop {
+            let page = self.store.all_jobs(after.as_deref(), PAGE_JOBS).await;
+            let page = page.map_err(|error| self.failed(error))?;
+            if !page.jobs.is_empty() {
+                return Ok(true);
+            }
+            // A table lists its jobs among everything else that it has.
+            let Some(next) = page.next else { return Ok(false) };
+            after = Some(next);
+        }
     }
 
     /// Removes what servers write before there is any data: the schema record, which that of the source

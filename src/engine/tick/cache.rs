@@ -20,7 +20,7 @@ pub struct TickCache {
     pub(super) unlimited_under: Option<u64>,
     pub(super) last_partition: Option<String>,
     pub(super) lap_start: Option<String>,
-    pub(super) lap: Lap,
+    lap: Lap,
     pub(super) scan_cursor: Option<Position>,
     /// What candidates before the scan's cursor have reserved.
     reservations: (ScanProgress, Reservations),
@@ -70,6 +70,17 @@ impl TickCache {
             reserved.clone()
         } else {
             Reservations::default()
+        }
+    }
+
+    /// The lap that `view` is in. It is [joined](Lap::joined) if its latest tick was not one of this
+    /// engine's.
+    pub(super) fn lap(&self, view: &LedgerView, limits: &Limits) -> Lap {
+        let goes_on = view.ledger.lap_start.is_some();
+        if goes_on && self.reservations.0 != ScanProgress::of(view, limits) {
+            self.lap.joined()
+        } else {
+            self.lap
         }
     }
 

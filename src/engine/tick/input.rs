@@ -65,6 +65,9 @@ pub struct TickInput {
     /// How many bytes the jobs of each demand may have together, in the order of `demands`; empty:
     /// any. They are estimated from the data.
     pub budgets: Vec<usize>,
+    /// The version of the configuration from which the demands were computed; absent: any. Under
+    /// another one the tick takes nothing for them, and its outcome is outdated.
+    pub catalog_version: Option<u64>,
     /// Whether the tick ends at the first race that it loses. Others tick the queue then, and more
     /// attempts would only disturb them.
     pub yields: bool,

@@ -163,12 +163,19 @@ impl Engine {
         &self,
         queue: &QueueName,
         cache: &mut TickCache,
-        input: TickInput,
+        mut input: TickInput,
     ) -> Result<TickOutcome, Error> {
         let mut known = self.known_jobs(&input.reports).await?;
         let tries = if input.yields { 1 } else { MAX_TICK_RETRIES };
+        let mut outdated = false;
         for attempt in 0..tries {
             let catalog = self.catalog().await?;
+            if input.catalog_version.is_some_and(|version| version != catalog.version) {
+                // A worker may be drained now, or a type have another target.
+                outdated = true;
+                input.demands.clear();
+                input.budgets.clear();
+            }
             let limits = catalog.limits(queue);
             let from_cache = cache.view.is_some();
             if cache.view.is_none() && cache.unlimited_under != Some(catalog.version) {
@@ -190,7 +197,10 @@ impl Engine {
                 Some(self.tick_unlimited(&context, cache, &mut known, Candidates::Due).await)
             };
             match outcome {
-                Some(Ok(outcome)) => return Ok(self.finish_tick(&input, cache, outcome).await),
+                Some(Ok(outcome)) => {
+                    let outcome = TickOutcome { outdated, ..outcome };
+                    return Ok(self.finish_tick(&input, cache, outcome).await);
+                }
                 Some(Err(error)) => {
                     cache.view = None;
                     self.forget(&input);
@@ -201,7 +211,7 @@ impl Engine {
         }
         // Reports must not be lost to a contended ledger: settle them and admit nothing.
         let mut outcome = self.settle_without_ledger(queue, input.reports, &mut known).await?;
-        (outcome.again, outcome.lost) = (true, true);
+        (outcome.again, outcome.lost, outcome.outdated) = (true, true, outdated);
         outcome.left.extend(input.released);
         Ok(outcome)
     }

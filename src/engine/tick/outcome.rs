@@ -23,6 +23,7 @@ pub struct Claimed {
 }
 
 /// The result of a tick.
+#[expect(clippy::struct_excessive_bools, reason = "each is an answer to its caller")]
 #[derive(Debug, Default)]
 pub struct TickOutcome {
     /// One answer per report, in order: the job after it.
@@ -35,6 +36,9 @@ pub struct TickOutcome {
     pub offers: Vec<(usize, Work)>,
     /// Whether the tick admitted nothing because other processes wrote the ledger.
     pub lost: bool,
+    /// Whether the demands were computed from another configuration, so that the tick took nothing
+    /// for them.
+    pub outdated: bool,
     /// How many jobs were sent through the work queue.
     pub sent: usize,
     /// Jobs that ended in this tick without a report.

@@ -146,6 +146,7 @@ impl TickPlan {
             claimed: self.claimed,
             offers: self.offers,
             lost: false,
+            outdated: false,
             sent: self.sent,
             lapsed: self.lapsed,
             unnamed_objects: self.unnamed_objects.into_iter().map(|(_, key)| key).collect(),

@@ -71,7 +71,7 @@ fn servers_on_one_database_run_as_printed() {
     let address = test_server::address("postgres");
     let address = format!("{address}&schema={}", test_server::new_name());
     // Its digits must not look like ports.
-    let octal: String = address.bytes().map(|byte| format!("\\{byte:03o}")).collect();
+    let octal = address.bytes().fold(String::new(), |all, byte| all + &format!("\\{byte:03o}"));
     let ran = run(&printed.replace(store, &format!("$(printf '{octal}')")), &[]);
     assert!(ran.good, "{ran}");
     let lines: Vec<String> = ran.out.lines().map(one_spaced).collect();

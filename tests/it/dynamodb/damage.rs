@@ -12,7 +12,7 @@ use tidegate_backends::dynamodb::{
 use tidegate_core::{
     job::{Job, Lifecycle, Revision, State, lifecycle::Waiting},
     port::{
-        Committed, JobStore, Write,
+        Committed, JobStore, Movable as _, Write,
         job_store::{
             CurrentRecord, DueQuery, Expect, Key, ListQuery, Record, RecordKind, RecordQuery,
         },
@@ -207,6 +207,45 @@ async fn a_damaged_record_is_left_out_alone() {
         fixture.flip_in(attribute, is_odd).await;
         assert_eq!(found().await, all);
     }
+}
+
+#[tokio::test]
+async fn a_record_without_one_of_its_parts_is_left_out_alone() {
+    let fixture = Fixture::new();
+    let (kind, until) = (RecordKind::DeadLetter, at(1000));
+    for name in ["good", "odd", "well"] {
+        let record = Record { kind, name: name.into(), until, bytes: vec![7; 500_000] };
+        fixture.write(Write::PutRecord(record)).await;
+    }
+    let is_first_part = |item: &Item| item.key.p.ends_with("#odd") && item.key.s.ends_with("#0");
+    let first = fixture.table.items().into_iter().find(is_first_part).unwrap();
+    let removal = Change::Delete { key: first.key, when: None };
+    fixture.table.write(&[removal]).await.unwrap();
+    let query = RecordQuery { kind, prefix: String::new(), after: None, limit: 100 };
+    let found = fixture.store.records(&[query]).await.unwrap().remove(0);
+    let found: Vec<String> = found.into_iter().map(|record| record.name).collect();
+    assert_eq!(found, ["good", "well"]);
+}
+
+#[tokio::test]
+async fn a_move_reads_on_behind_a_damaged_record() {
+    let fixture = Fixture::new();
+    let (kind, until) = (RecordKind::Log, at(1000));
+    for name in ["a.1", "a.2", "a.3", "a.4", "b.1"] {
+        let record = Record { kind, name: name.into(), until, bytes: b"{}".to_vec() };
+        fixture.write(Write::PutRecord(record)).await;
+    }
+    fixture.flip_in('h', |item| item.key.s == "a.2").await;
+    let mut found: Vec<String> = Vec::new();
+    loop {
+        let after = found.last().map(String::as_str);
+        let page = fixture.store.all_records(kind, after, 2).await.unwrap();
+        if page.is_empty() {
+            break;
+        }
+        found.extend(page.into_iter().map(|record| record.name));
+    }
+    assert_eq!(found, ["a.1", "a.3", "a.4", "b.1"]);
 }
 
 #[tokio::test]

@@ -57,7 +57,7 @@ async fn any_server_shows_what_all_did() {
         .await;
         let recent = status["recent"].as_array().unwrap();
         let mut ids: Vec<&Value> = recent.iter().map(|of| &of["event"]["id"]).collect();
-        ids.sort_unstable_by_key(|id| id.to_string());
+        ids.sort_unstable_by_key(ToString::to_string);
         assert_eq!(ids, [&json!("1"), &json!("2")], "{status}");
         let listed = tide.get("/v1/triggers").await.is(200);
         assert_eq!(listed["triggers"][0]["status"], status);

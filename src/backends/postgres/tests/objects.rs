@@ -73,7 +73,7 @@ fn notices_reach_the_servers_of_a_store_and_no_others() {
     let (one, other, foreign) =
         (one.notices(), Arc::new(other.notices()), Arc::new(foreign.notices()));
     RUNTIME.block_on(async {
-        let receives = |notices: &Arc<super::super::PostgresNotices>| {
+        let receives = |notices: &Arc<PostgresNotices>| {
             let notices = Arc::clone(notices);
             tokio::spawn(async move { notices.receive().await.unwrap() })
         };
@@ -106,6 +106,10 @@ fn a_server_that_does_not_listen_finds_new_jobs_once() {
         Ulid::from_parts(clock.now().millis() as u64 + millis, n).to_string().to_lowercase()
     };
     let queue = |name: &str| BTreeSet::from([Notice::Queue(name.parse().unwrap())]);
+    // More than one read has. Ids that callers choose are after those that servers draw.
+    for n in 0..=200 {
+        add(&format!("order-{n}"), "orders");
+    }
     add(&id(0, 5), "mail");
     assert_eq!(RUNTIME.block_on(polling.receive()).unwrap(), queue("mail"));
     // It was drawn before the one above, and committed later.

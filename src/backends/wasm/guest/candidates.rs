@@ -24,10 +24,7 @@ impl Guest {
     }
 
     /// A value of each candidate, in their order.
-    fn column<T>(
-        &mut self,
-        value: impl Fn(&ThrottleCall, &Job) -> T,
-    ) -> wasmtime::Result<Vec<T>> {
+    fn column<T>(&mut self, value: impl Fn(&ThrottleCall, &Job) -> T) -> wasmtime::Result<Vec<T>> {
         self.count_call()?;
         let Some(call) = self.throttle_call() else { return Ok(Vec::new()) };
         Ok(call.candidates.iter().map(|job| value(call, job)).collect())

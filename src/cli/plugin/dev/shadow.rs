@@ -21,6 +21,8 @@ pub(super) struct PushedShadow {
     /// The plugin.
     name: String,
     pushed: Option<Pushed>,
+    /// Whether the command waits for the answer to a push.
+    is_pushing: bool,
     /// Why the latest requests failed; empty if they did not.
     problem: String,
 }
@@ -38,7 +40,7 @@ struct Pushed {
 impl PushedShadow {
     /// No version of the plugin `name` yet.
     pub(super) fn new(name: String) -> Self {
-        Self { name, pushed: None, problem: String::new() }
+        Self { name, pushed: None, is_pushing: false, problem: String::new() }
     }
 
     /// Makes a component the shadow version.
@@ -53,8 +55,10 @@ impl PushedShadow {
             Some(pushed) => pushed.before,
             None => shadow_of(&client, &self.name).await?,
         };
-        let (plugin, is_new) =
-            push::send(push::Args::shadow(self.name.clone(), component), ctx).await?;
+        self.is_pushing = true;
+        let sent = push::send(push::Args::shadow(self.name.clone(), component), ctx).await;
+        self.is_pushing = false;
+        let (plugin, is_new) = sent?;
         let version = plugin.pushed.unwrap_or(plugin.live);
         let is_shadow = plugin.shadow == Some(version);
         if version == plugin.live {
@@ -114,10 +118,26 @@ impl PushedShadow {
     }
 
     /// Makes the version from before the first push the shadow again, or removes the shadow; unless
-    /// the pushed version is no longer the shadow. A failure is printed. Returns the exit code of the
-    /// command.
+    /// the pushed version is no longer the shadow. What may stay is printed. Returns the exit code of
+    /// the command.
     pub(super) async fn end(&self, ctx: &Context) -> ExitCode {
-        let Some(pushed) = &self.pushed else { return ExitCode::Ok };
+        let code = match &self.pushed {
+            Some(pushed) => self.end_of(pushed, ctx).await,
+            None => ExitCode::Ok,
+        };
+        if !self.is_pushing {
+            return code;
+        }
+        // The server may still compile the component.
+        let name = &self.name;
+        print_error(format_args!(
+            "a push was interrupted, and its version may be the shadow of {name}; `tidegate plugin \
+             shadow {name} off` removes it"
+        ));
+        ExitCode::Refused
+    }
+
+    async fn end_of(&self, pushed: &Pushed, ctx: &Context) -> ExitCode {
         let (name, version) = (&self.name, pushed.version);
         match self.restore(pushed, ctx).await {
             Ok(Restored::Nothing) => ExitCode::Ok,
@@ -231,19 +251,19 @@ mod tests {
         (code, server.seen().pop().unwrap())
     }
 
-    fn plugin(live: u32, shadow: Option<u32>) -> Option<Value> {
-        Some(sample::plugin(json!({"live": live, "shadow": shadow})))
+    fn plugin(live: u32, shadow: Option<u32>) -> Value {
+        sample::plugin(json!({"live": live, "shadow": shadow}))
     }
 
     #[tokio::test]
     async fn the_end_restores_the_shadow_from_before() {
         let cases = [
-            (plugin(1, None), "DELETE /v1/plugins/share/shadow", Value::Null),
-            (plugin(1, Some(2)), "PUT /v1/plugins/share/shadow", json!({"version": 2})),
+            (Some(plugin(1, None)), "DELETE /v1/plugins/share/shadow", Value::Null),
+            (Some(plugin(1, Some(2))), "PUT /v1/plugins/share/shadow", json!({"version": 2})),
             // It is the first version, which is live.
             (None, "GET /v1/plugins/share", Value::Null),
             // The same bytes were the shadow.
-            (plugin(1, Some(3)), "GET /v1/plugins/share", Value::Null),
+            (Some(plugin(1, Some(3))), "GET /v1/plugins/share", Value::Null),
         ];
         for (before, line, body) in cases {
             let (code, last) = ended(before, |_| {}).await;
@@ -254,18 +274,38 @@ mod tests {
     #[tokio::test]
     async fn a_shadow_that_others_set_stays() {
         for (live, shadow) in [(3, None), (1, Some(4)), (1, None)] {
-            let (code, last) =
-                ended(plugin(1, None), |stored| *stored = plugin(live, shadow)).await;
+            let others = |stored: &mut Option<Value>| *stored = Some(plugin(live, shadow));
+            let (code, last) = ended(Some(plugin(1, None)), others).await;
             assert_eq!((code, last.line().as_str()), (ExitCode::Ok, "GET /v1/plugins/share"));
         }
         // The shadow from before was promoted.
-        let (_, last) = ended(plugin(1, Some(2)), |stored| *stored = plugin(2, Some(3))).await;
+        let promoted = |stored: &mut Option<Value>| *stored = Some(plugin(2, Some(3)));
+        let (_, last) = ended(Some(plugin(1, Some(2))), promoted).await;
         assert_eq!(last.line(), "DELETE /v1/plugins/share/shadow");
     }
 
     #[tokio::test]
+    async fn an_interrupted_push_is_reported() {
+        let server = FakeServer::answering_slowly(|request| async move {
+            if request.method == "PUT" {
+                std::future::pending::<()>().await;
+            }
+            (404, json!({"title": "No plugin", "code": "plugin_not_found"}))
+        });
+        let server = server.await;
+        let ctx = server.context(server.parsed(&["plugin", "list"]).global);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut shadow = PushedShadow::new("share".to_owned());
+        tokio::select! {
+            _ = shadow.push(file.path().to_owned(), &ctx) => panic!("the server does not answer"),
+            _ = server.saw(|request| request.method == "PUT") => {}
+        }
+        assert_eq!(shadow.end(&ctx).await, ExitCode::Refused);
+    }
+
+    #[tokio::test]
     async fn a_shadow_that_stays_is_reported() {
-        let (code, _) = ended(plugin(1, None), |stored| *stored = None).await;
+        let (code, _) = ended(Some(plugin(1, None)), |stored| *stored = None).await;
         assert_eq!(code, ExitCode::NotFound);
         let (server, _) = server(None).await;
         let ctx = server.context(server.parsed(&["plugin", "list"]).global);

@@ -212,7 +212,7 @@ impl Engine {
             reserved: cache.reserved(view, limits),
             last_partition: view.ledger.last_partition.clone(),
             lap_start: view.ledger.lap_start.clone(),
-            lap: cache.lap,
+            lap: cache.lap(view, limits),
             ..TickPlan::default()
         };
         plan.delta.sent = true;

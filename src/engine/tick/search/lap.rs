@@ -13,7 +13,8 @@ use super::{
 use crate::tick::plan::TickPlan;
 use tidegate_core::queue::order::Position;
 
-/// What an engine knows of the lap of a queue with a throttler. If it is lost, the first lap begins.
+/// What an engine knows of the lap of a queue with a throttler. If it is lost, the lap in progress counts
+/// as a first one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::tick) struct Lap {
     depth: Depth,
@@ -31,6 +32,16 @@ enum Depth {
     FirstOfMore,
     /// To its end.
     ToTheEnd,
+}
+
+impl Lap {
+    /// The lap, if another engine has made a part of it: a partition there may have had more.
+    pub(in crate::tick) fn joined(self) -> Self {
+        match self.depth {
+            Depth::FirstPages => Self { depth: Depth::FirstOfMore, ..self },
+            Depth::FirstOfMore | Depth::ToTheEnd => self,
+        }
+    }
 }
 
 impl Search<'_> {

@@ -66,7 +66,7 @@ fn call_view(shown: ShownCall, accept: Accept) -> RecordedCallView {
     }
 }
 
-/// The latest lines that a plugin logged since the server started.
+/// The latest lines that a plugin logged.
 #[utoipa::path(
     get, path = "/v1/plugins/{plugin}/logs", operation_id = "get_plugin_logs", tag = "plugins",
     params(

@@ -75,11 +75,12 @@ fn depths_of(catalog: &Catalog, measured: &Measurement) -> HashMap<Series, Depth
 
 impl Inner {
     /// Stores what this server has counted in the minute that is over, or until now if it stops.
+    /// Returns whether there was any.
     ///
     /// # Errors
     ///
     /// The store's; a repeat stores the same.
-    pub(in crate::runtime) async fn store_history_part(&self, stops: bool) -> Result<(), Error> {
+    pub(in crate::runtime) async fn store_history_part(&self, stops: bool) -> Result<bool, Error> {
         let minute = step_of(self.engine.now(), SWEPT_STEP);
         let take = || {
             let began = {

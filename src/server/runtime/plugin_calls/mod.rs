@@ -22,8 +22,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tidegate_api::UsageView;
 
-use self::{redact::Bodies, samples::SAMPLE_INTERVAL};
 pub(super) use self::stored::group;
+use self::{redact::Bodies, samples::SAMPLE_INTERVAL};
 use super::{Inner, Server};
 use tidegate_backends::wasm::{
     record,

@@ -4,12 +4,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{PluginSeen, SeenCalls};
-use crate::runtime::{
-    Error, Inner,
-    plugin_calls::group,
-    shadow::Comparison,
-    shared::Subject,
-};
+use crate::runtime::{Error, Inner, plugin_calls::group, shadow::Comparison, shared::Subject};
 use tidegate_api::{LogView, PluginHealth};
 use tidegate_backends::wasm::diagnostics::PluginDiagnostics;
 use tidegate_core::{
@@ -100,7 +95,9 @@ impl Comparison {
         self.different += different;
         self.failed += failed;
         self.missed += missed;
-        differences.into_iter().for_each(|difference| self.add_difference(difference));
+        for difference in differences {
+            self.add_difference(difference);
+        }
     }
 }
 
@@ -116,13 +113,14 @@ fn read(record: &Record) -> Option<PluginSeen> {
 }
 
 impl Inner {
-    /// Stores what this server saw of calls of plugins since the last call.
+    /// Stores what this server saw of calls of plugins since the last call. Returns whether there was
+    /// any.
     ///
     /// # Errors
     ///
     /// The store's; a repeat stores the same.
-    pub(in crate::runtime) async fn store_plugin_part(&self) -> Result<(), Error> {
-        let (Some(_), Some(hosted)) = (&self.shared, &self.hosted) else { return Ok(()) };
+    pub(in crate::runtime) async fn store_plugin_part(&self) -> Result<bool, Error> {
+        let (Some(_), Some(hosted)) = (&self.shared, &self.hosted) else { return Ok(false) };
         let catalog = self.engine.known_catalog().await?;
         let take = || {
             let seen = hosted.host.take_new().into_iter();
@@ -167,7 +165,9 @@ impl Inner {
         let mut writes = Vec::with_capacity(plugins.len());
         for ((plugin, of_servers), mut all) in new.into_iter().zip(stored) {
             let shadow = catalog.plugins.get(&plugin).and_then(|item| item.shadow);
-            of_servers.into_iter().for_each(|seen| all.add(seen, shadow));
+            for seen in of_servers {
+                all.add(seen, shadow);
+            }
             let bytes = serde_json::to_vec(&all);
             let bytes = bytes.map_err(|error| Error::Internal(error.to_string()))?;
             let name = record_name(&plugin);

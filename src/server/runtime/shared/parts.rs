@@ -9,7 +9,11 @@
 //! read before the parts. So of two servers that add the same parts, one is refused, and nothing counts
 //! twice. A server that is killed loses what it counted since its latest part. Nothing depends on that.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
+    time::Duration,
+};
 
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -72,6 +76,8 @@ impl Subject {
 pub(super) struct PartState {
     /// Parts whose writes failed. They are written again before later ones are made.
     unsent: tokio::sync::Mutex<BTreeMap<Subject, Record>>,
+    /// How many parts were made. Two of one millisecond have different names.
+    made: AtomicU32,
     /// The turns as this server read or wrote them last. An older one is as good as one that is read
     /// now: others have added parts since then, so this server is refused and reads it again.
     turns: parking_lot::Mutex<BTreeMap<Subject, Option<Record>>>,
@@ -108,21 +114,28 @@ fn query(prefix: String, limit: u32) -> RecordQuery {
 }
 
 impl Inner {
-    /// Stores what this server has counted, if it shares its store. If it `stops`, also that of the
-    /// minute under way. What cannot be stored is stored by a later call.
+    /// Stores what this server has counted, if it shares its store: one part of each subject. If it
+    /// `stops`, all of it, also that of the minute under way. What cannot be stored is stored by a
+    /// later call.
     pub(in crate::runtime) async fn store_parts(&self, stops: bool) {
-        let history = self.store_history_part(stops).await;
-        let triggers = self.store_trigger_part().await;
-        let plugins = self.store_plugin_part().await;
-        for stored in [history, triggers, plugins] {
-            if let Err(error) = stored {
+        loop {
+            let stored = [
+                self.store_history_part(stops).await,
+                self.store_trigger_part().await,
+                self.store_plugin_part().await,
+            ];
+            for error in stored.iter().filter_map(|stored| stored.as_ref().err()) {
                 tracing::warn!(%error, "what this server counted was not stored; it is repeated");
+            }
+            if !stops || !stored.iter().any(|stored| matches!(stored, Ok(true))) {
+                return;
             }
         }
     }
 
-    /// Stores what `take` returns as a part of this server. After an error the next call stores it, and
-    /// `take` is called only when that is done. If the store did not answer, it may count twice.
+    /// Stores what `take` returns as a part of this server. Returns whether there was any. After an
+    /// error the next call stores it, and `take` is called only when that is done. If the store did
+    /// not answer, it may count twice.
     ///
     /// # Errors
     ///
@@ -131,27 +144,28 @@ impl Inner {
         &self,
         subject: Subject,
         take: impl FnOnce() -> Option<T>,
-    ) -> Result<(), Error> {
-        let Some(shared) = &self.shared else { return Ok(()) };
+    ) -> Result<bool, Error> {
+        let Some(shared) = &self.shared else { return Ok(false) };
         let mut unsent = shared.parts.unsent.lock().await;
         let record = if let Some(record) = unsent.get(&subject) {
             record.clone()
         } else {
             let Some(bytes) = take().map(|content| serde_json::to_vec(&content)) else {
-                return Ok(());
+                return Ok(false);
             };
             let bytes = bytes.map_err(|error| Error::Internal(error.to_string()))?;
             if bytes.len() > RECORD_BYTES {
                 return Err(Error::Internal(format!("a part of {} bytes", bytes.len())));
             }
             let (now, own) = (self.engine.now(), shared.members.lock().own().to_owned());
-            let name = format!("{}{:016x}-{own}", subject.prefix(), now.millis().max(0));
+            let (at, number) = (now.millis().max(0), shared.parts.made.fetch_add(1, Relaxed));
+            let name = format!("{}{at:016x}-{number:08x}-{own}", subject.prefix());
             Record { kind: KIND, name, until: now + PART_RETENTION, bytes }
         };
         unsent.insert(subject, record.clone());
         self.engine.ports().store.commit(vec![vec![Write::PutRecord(record)]]).await?;
         unsent.remove(&subject);
-        Ok(())
+        Ok(true)
     }
 
     /// The parts of a subject that no server has added, as many as are added at once.

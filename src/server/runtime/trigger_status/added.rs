@@ -15,9 +15,11 @@ use tidegate_core::job::TriggerName;
 const MAX_PART_TRIGGERS: usize = 100;
 /// Most bytes of their events, as they are in memory.
 const MAX_PART_BYTES: usize = 256 << 10;
+/// Most events in the records that are written at once: about 8 MB.
+const MAX_WRITTEN_EVENTS: usize = 20_000;
 
-/// Adds what happened at one server to `all`.
-fn add(all: &mut TriggerStatus, part: TriggerStatus) {
+/// Adds what happened at one server to `all`, which keeps the latest `most` events.
+fn add(all: &mut TriggerStatus, part: TriggerStatus, most: usize) {
     let TriggerStatus { since, matched, enqueued, dead_letters, last_at, recent } = part;
     all.since = all.since.min(since);
     all.matched += matched;
@@ -27,17 +29,17 @@ fn add(all: &mut TriggerStatus, part: TriggerStatus) {
     all.recent.extend(recent);
     // Of one instant, those of one server keep their order.
     all.recent.sort_by_key(|event| std::cmp::Reverse(event.at));
-    all.recent.truncate(MAX_EVENTS);
+    all.recent.truncate(most);
 }
 
 impl Inner {
     /// Stores what the triggers of this server did since the last call, or as much of it as one part
-    /// takes.
+    /// takes. Returns whether there was any.
     ///
     /// # Errors
     ///
     /// The store's; a repeat stores the same.
-    pub(in crate::runtime) async fn store_trigger_part(&self) -> Result<(), Error> {
+    pub(in crate::runtime) async fn store_trigger_part(&self) -> Result<bool, Error> {
         let take = || {
             let taken = self.trigger_statuses.take(MAX_PART_TRIGGERS, MAX_PART_BYTES).into_iter();
             let taken: Vec<_> = taken.map(|(trigger, status)| Stored { trigger, status }).collect();
@@ -64,12 +66,14 @@ impl Inner {
             }
         }
         let triggers: Vec<TriggerName> = new.keys().cloned().collect();
-        let stored = self.stored_statuses(&triggers, MAX_EVENTS).await?;
+        let most = (MAX_WRITTEN_EVENTS / triggers.len().max(1)).clamp(1, MAX_EVENTS);
+        let stored = self.stored_statuses(&triggers, most).await?;
         let mut writes = Vec::with_capacity(triggers.len());
         for ((trigger, of_servers), stored) in new.into_iter().zip(stored) {
             let mut statuses = stored.into_iter().chain(of_servers);
             if let Some(mut all) = statuses.next() {
-                statuses.for_each(|status| add(&mut all, status));
+                all.recent.truncate(most);
+                statuses.for_each(|status| add(&mut all, status, most));
                 writes.extend(write(trigger, all));
             }
         }
@@ -84,9 +88,8 @@ impl Inner {
         most: usize,
     ) -> Result<Vec<Option<TriggerStatus>>, Error> {
         let stored = self.stored_statuses(triggers, most).await?;
-        let or_unmatched = |status: Option<_>| {
-            Some(status.unwrap_or_else(|| self.trigger_statuses.unmatched()))
-        };
+        let or_unmatched =
+            |status: Option<_>| Some(status.unwrap_or_else(|| self.trigger_statuses.unmatched()));
         Ok(stored.into_iter().map(or_unmatched).collect())
     }
 }
@@ -118,13 +121,16 @@ mod tests {
     #[test]
     fn the_sum_has_the_latest_events_of_all() {
         let mut all = status(5, &[90, 70, 10]);
-        add(&mut all, status(3, &[80, 60]));
+        add(&mut all, status(3, &[80, 60]), MAX_EVENTS);
         let ids: Vec<&str> = all.recent.iter().map(|event| event.event.id.as_str()).collect();
         assert_eq!(ids, ["90", "80", "70", "60", "10"]);
         assert_eq!((all.matched, all.enqueued, all.dead_letters), (5, 2, 4));
         assert_eq!((all.since.millis(), all.last_at.unwrap().millis()), (3, 90));
         let many: Vec<i64> = (0..MAX_EVENTS as i64).rev().collect();
-        add(&mut all, status(9, &many));
+        add(&mut all, status(9, &many), MAX_EVENTS);
         assert_eq!((all.recent.len(), all.recent[0].at.millis()), (MAX_EVENTS, 199));
+        add(&mut all, status(9, &[300]), 2);
+        let ids: Vec<&str> = all.recent.iter().map(|event| event.event.id.as_str()).collect();
+        assert_eq!(ids, ["300", "199"]);
     }
 }

@@ -149,3 +149,28 @@ async fn a_scan_of_many_partitions_offers_each_job_and_ends() {
         assert_eq!(offered.lock().len(), 70 * jobs);
     }
 }
+
+/// Only the engine that has read a first page knows whether its partition has more.
+#[tokio::test]
+async fn a_restart_during_a_lap_hides_no_job() {
+    for harness in every_store_and_table() {
+        let offered: Arc<Mutex<BTreeSet<JobId>>> = Arc::default();
+        let noted = Arc::clone(&offered);
+        let mut harness = throttled(harness, move |call| {
+            noted.lock().extend(call.candidates.iter().map(|job| job.id.clone()));
+            each_held(call)
+        })
+        .await;
+        // The first tick visits this region last, and reads 15 of its jobs.
+        harness.enqueue_many((0..20).map(|_| with("region", "r063"))).await;
+        backlogs(&harness, 130, 1).await;
+        assert!(tick(&mut harness).await.again);
+        harness.restart();
+        let mut ticks = 1;
+        while tick(&mut harness).await.again {
+            ticks += 1;
+            assert!(ticks < 200, "{ticks} ticks");
+        }
+        assert_eq!(offered.lock().len(), 150);
+    }
+}

@@ -42,7 +42,7 @@ use crate::cases::harness::{Harness, failed, queue, report, work};
 
 /// A table that fails every request once it has made a number of changes. A write makes its changes
 /// in an order that `order` selects: that of the caller if it is 0.
-struct DyingTable {
+pub(super) struct DyingTable {
     table: Arc<MemoryTable>,
     left: AtomicUsize,
     order: AtomicU64,
@@ -51,6 +51,16 @@ struct DyingTable {
 }
 
 impl DyingTable {
+    /// `table`, until so many changes were made.
+    pub(super) fn after(table: &Arc<MemoryTable>, changes: usize) -> Self {
+        Self {
+            table: Arc::clone(table),
+            left: AtomicUsize::new(changes),
+            order: AtomicU64::new(0),
+            requests: AtomicUsize::new(0),
+        }
+    }
+
     /// How many of `changes` still happen.
     fn take(&self, changes: usize) -> usize {
         let left = self.left.load(Ordering::SeqCst);
@@ -130,9 +140,7 @@ const SETTLED: u64 = RETENTION + 40;
 impl Shop {
     async fn new(config: TypeConfig) -> Self {
         let table = Arc::new(MemoryTable::new());
-        let (left, order) = (AtomicUsize::new(usize::MAX), AtomicU64::new(0));
-        let requests = AtomicUsize::new(0);
-        let dying = Arc::new(DyingTable { table: Arc::clone(&table), left, order, requests });
+        let dying = Arc::new(DyingTable::after(&table, usize::MAX));
         let clock = Arc::new(FakeClock::default());
         let mut shop = Self {
             harness: Harness::at(store(&dying, &clock, 1), Arc::clone(&clock)),

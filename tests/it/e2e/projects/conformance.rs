@@ -47,21 +47,51 @@ fn built(lang: &str, dir: &Path) -> PathBuf {
     project.join(format!("{NAME}.wasm"))
 }
 
-/// Requires the expected answers of all cases.
-fn answers(component: &Path, dir: &Path) {
-    let cases = folder().join("cases");
-    let tested = tidegate(dir, &["test", text(component), text(&cases), "--json"]);
+/// The outcomes of the cases at `cases`, all as expected.
+fn outcomes(component: &Path, cases: &Path, dir: &Path) -> Vec<Value> {
+    let tested = tidegate(dir, &["test", text(component), text(cases), "--json"]);
     let report: Value = serde_json::from_slice(&tested.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&tested.stderr)));
-    let outcomes = report["cases"].as_array().unwrap();
+    let outcomes = report["cases"].as_array().unwrap().clone();
     let wrong: Vec<&Value> = outcomes.iter().filter(|outcome| outcome["ok"] != true).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
+    outcomes
+}
+
+/// Requires the expected answers of all cases.
+fn answers(component: &Path, dir: &Path) {
+    let outcomes = outcomes(component, &folder().join("cases"), dir);
     assert_eq!(outcomes.len(), names().len());
 
     let (name, line) = LOGGED;
     let logged = outcomes.iter().find(|outcome| outcome["name"] == name).unwrap();
     let levels = ["debug", "info", "warn", "error"];
     assert_eq!(logged["log"], json!(levels.map(|level| format!("{level}: {line}"))));
+}
+
+/// Requires the same of a plugin in the project at `dir` that needs no earlier attempts: its SDK then
+/// reads the candidates by column.
+fn answers_by_column(source: &str, component: &Path, dir: &Path) {
+    let project = dir.join(NAME);
+    let file = project.join(source);
+    let written = fs::read_to_string(&file).unwrap();
+    let changed = written
+        .replace("needsEarlier: true", "needsEarlier: false")
+        .replace("needs_earlier = True", "needs_earlier = False");
+    assert_ne!(changed, written);
+    fs::write(&file, changed).unwrap();
+    done(tidegate(&project, &["build"]));
+
+    let mut cases = cases();
+    let shows_earlier = |case: &Value| {
+        let shown = case["config"]["show"].as_array();
+        shown.is_some_and(|shown| shown.contains(&json!("earlier")))
+    };
+    cases.retain(|case| case["role"] == "throttler" && !shows_earlier(case));
+    assert!(cases.len() > 10, "{cases:#?}");
+    let kept = dir.join("by-column.json");
+    fs::write(&kept, serde_json::to_vec(&cases).unwrap()).unwrap();
+    assert_eq!(outcomes(component, &kept, dir).len(), cases.len());
 }
 
 /// Requires the effects that an answer does not have: a live server with the plugin in both roles
@@ -91,9 +121,8 @@ async fn acts_live(component: &Path) {
     let metrics = String::from_utf8(tide.get("/metrics").await.body).unwrap();
     for label in ["throttler", "retry"] {
         let value = |series: &str, name: &str| {
-            let labels =
-                format!(r#"plugin="conformance",queue="live",name="{name}",label="{label}""#);
-            let start = format!("{series}{{{labels}}} ");
+            let of_plugin = r#"plugin="conformance",version="1",queue="live""#;
+            let start = format!(r#"{series}{{{of_plugin},name="{name}",label="{label}"}} "#);
             let value = metrics.lines().find_map(|line| line.strip_prefix(&start));
             let value = value.unwrap_or_else(|| panic!("no {start}in {metrics}"));
             value.parse::<f64>().unwrap()
@@ -111,6 +140,15 @@ async fn conforms(lang: &str) {
     let component = built(lang, dir.path());
     answers(&component, dir.path());
     acts_live(&component).await;
+    let by_column = match lang {
+        "js" => Some("plugin.js"),
+        "ts" => Some("plugin.ts"),
+        "python" => Some("plugin.py"),
+        _ => None,
+    };
+    if let Some(source) = by_column {
+        answers_by_column(source, &component, dir.path());
+    }
 }
 
 #[tokio::test]

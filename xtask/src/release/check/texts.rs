@@ -146,9 +146,9 @@ pub fn terraform(checked: &Checked) -> Result<String, String> {
     if readme.contains("@V") || !readme.contains("| `alarm_email` | required |") {
         return Err("README.md does not list the variables".into());
     }
-    let mirror = std::env::var_os("TERRAFORM_MIRROR").map(std::path::PathBuf::from).or_else(|| {
-        Some("/opt/tf-plugins".into()).filter(|path: &std::path::PathBuf| path.is_dir())
-    });
+    let mirror = std::env::var_os("TERRAFORM_MIRROR")
+        .map(PathBuf::from)
+        .or_else(|| Some("/opt/tf-plugins".into()).filter(|path: &PathBuf| path.is_dir()));
     let rc = folder.path().join("terraformrc");
     let text = mirror.map_or(String::new(), |mirror| {
         format!(

@@ -147,6 +147,7 @@ pub(crate) fn spawn(inner: &Arc<Inner>, queue: QueueName) -> QueueHandle {
         watches: Vec::new(),
         next_at: None,
         scanning: false,
+        outdated: false,
         released: Vec::new(),
         unsettled: Vec::new(),
         running: HashMap::new(),
@@ -176,6 +177,9 @@ struct Task {
     next_at: Option<Timestamp>,
     /// Whether the next tick only continues the scan of the last one.
     scanning: bool,
+    /// Whether the last tick took nothing, because its demands were computed from an older
+    /// configuration.
+    outdated: bool,
     /// Versions left that no commit has processed yet.
     released: Vec<(JobId, Version)>,
     /// Reports of this process's own attempts that the store has not settled yet.
@@ -270,20 +274,21 @@ impl Task {
         } else {
             ended.since(began)
         };
-        // The demands may have been other ones.
-        let is_outdated = catalog.version != inner.engine.seen_version();
-        self.scanning = outcome.again && !is_outdated;
+        self.outdated = outcome.outdated;
+        self.scanning = outcome.again && !self.outdated;
         let due_at = outcome.next_at;
         let claimed: usize = outcome.claimed.iter().map(|claimed| claimed.job.input_bytes()).sum();
         // A due job may have been left because it did not fit.
         let may_be_full = claimed + inner.engine.rules().max_data_bytes > CLAIMED_BYTES;
         self.distribute(inner, outcome, &catalog, &requesters, batch.recipients((began, ended)));
-        self.expire_leases(began_on_machine, draining);
+        if !self.outdated {
+            self.expire_leases(began_on_machine, draining);
+        }
         self.update_snapshot(inner);
         if notify {
             self.notify_watches();
         }
-        if self.scanning || is_outdated || (may_be_full && claimed > 0) {
+        if self.scanning || self.outdated || (may_be_full && claimed > 0) {
             Some(ended + pause)
         } else {
             self.next_tick_at(due_at, &**clock, began)
@@ -297,13 +302,20 @@ impl Task {
         batch: &mut Batch,
         draining: bool,
     ) -> Result<CommittedTick, Error> {
-        // The tick reads the current one, as the caller of each message has done.
-        let catalog = inner.engine.known_catalog().await?;
+        // The tick reads the current one, and each read may cost a round trip. If that is another one,
+        // the tick takes nothing, and the next one is computed from a read. It takes jobs in any case:
+        // the configuration may change all the time.
+        let catalog = if self.outdated {
+            inner.engine.catalog().await?
+        } else {
+            inner.engine.known_catalog().await?
+        };
         let (mut input, requesters) = if draining {
             Default::default()
         } else {
             self.demands(inner, &catalog, &batch.reports)
         };
+        input.catalog_version = (!self.outdated && !draining).then_some(catalog.version);
         self.set_idle(&input.demands, &catalog);
         let queue_changed = batch.has_messages || !self.scanning;
         input.reports = std::mem::take(&mut batch.reports);

@@ -4,6 +4,7 @@
 use std::{pin::pin, task::Poll};
 
 use futures_util::poll;
+use object_store::memory::InMemory;
 
 use super::*;
 use crate::{
@@ -11,18 +12,19 @@ use crate::{
     runtime::{
         Options,
         embedded::handler::Handled,
-        testing::{builder, builder_on, until},
+        testing::{builder, builder_on, ports, until},
     },
 };
 use tidegate_api::NewLogLine;
 use tidegate_core::{
     job::{Outcome, Payload, lifecycle::HandBack, type_config::TypeConfig},
+    port::job_store::SharedStore,
     queue::QueueConfig,
     target::{Pull, Push, TargetConfig},
     time::Seconds,
 };
 use tidegate_engine::{
-    Rules,
+    Engine, Ports, Rules,
     memory::{FakeClock, MemoryStore},
     request::{LeaseRequest, NewJob},
     testkit::{
@@ -199,6 +201,31 @@ async fn a_type_that_becomes_pushed_is_pushed_at_once() {
     ended(&server, &job).await;
     let next = enqueue(&server, "work").await;
     ended(&server, &next).await;
+}
+
+#[tokio::test]
+async fn a_worker_gets_no_job_of_a_type_that_is_pushed_now() {
+    let clock = Arc::new(FakeClock::default());
+    let store: SharedStore = Arc::new(MemoryStore::new());
+    let server = builder_on(&clock, Arc::clone(&store), Arc::new(InMemory::new()));
+    let server = server.start().await.unwrap();
+    server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+    let mut lease = pin!(server.lease(request()));
+    for _ in 0..50 {
+        assert!(poll!(&mut lease).is_pending());
+        tokio::task::yield_now().await;
+    }
+    // The server has not read this change when its task ticks.
+    let other = Engine::new(Ports { store, ..ports(&clock) }, Rules::default());
+    other.put_type(&name("work"), push(), None).await.unwrap();
+    let job = NewJob::new(name("work"), Payload::null());
+    let job = other.enqueue(vec![job]).await.remove(0).unwrap().job;
+    server.inner.wake(&name("default"));
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+    assert!(poll!(&mut lease).is_pending(), "it is pushed, not pulled");
+    ended(&server, &job).await;
 }
 
 #[tokio::test]

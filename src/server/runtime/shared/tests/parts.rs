@@ -9,7 +9,7 @@ async fn contents(server: &Server) -> Vec<String> {
     server.inner.parts(SUBJECT).await.unwrap().contents()
 }
 
-async fn store(server: &Server, content: &str) -> Result<(), Error> {
+async fn store(server: &Server, content: &str) -> Result<bool, Error> {
     server.inner.store_part(SUBJECT, || Some(content.to_owned())).await
 }
 
@@ -17,7 +17,7 @@ async fn store(server: &Server, content: &str) -> Result<(), Error> {
 async fn two_servers_add_a_part_once() {
     let deployment = Deployment::new();
     let (owner, other) = deployment.two(SWEEP).await;
-    store(&other, "first").await.unwrap();
+    assert!(store(&other, "first").await.unwrap());
     // Each has read the part before one of them adds it.
     let of_owner = owner.inner.parts(SUBJECT).await.unwrap();
     let of_other = other.inner.parts(SUBJECT).await.unwrap();
@@ -27,7 +27,7 @@ async fn two_servers_add_a_part_once() {
     assert_eq!(contents(&other).await, [""; 0]);
     // Each of them may add the next one.
     for adds in [&other, &owner, &owner] {
-        store(&owner, "next").await.unwrap();
+        assert!(store(&owner, "next").await.unwrap());
         let parts = adds.inner.parts(SUBJECT).await.unwrap();
         assert_eq!(parts.contents::<String>(), ["next"]);
         let is_added = adds.inner.add_parts(parts, Vec::new()).await.unwrap();
@@ -44,7 +44,7 @@ async fn two_servers_add_a_part_once() {
 async fn subjects_are_added_apart() {
     let deployment = Deployment::new();
     let server = deployment.start().await;
-    store(&server, "of triggers").await.unwrap();
+    assert!(store(&server, "of triggers").await.unwrap());
     let of_plugins = server.inner.parts(Subject::Plugins).await.unwrap();
     assert!(of_plugins.is_empty());
     assert!(server.inner.add_parts(of_plugins, Vec::new()).await.unwrap());
@@ -109,9 +109,10 @@ async fn a_part_that_was_not_stored_is_stored_before_others() {
     assert!(store(&server, "first").await.is_err());
     refusing.refuses.store(false, Ordering::Relaxed);
     let take = || -> Option<String> { panic!("the first one is not stored yet") };
-    server.inner.store_part(SUBJECT, take).await.unwrap();
+    assert!(server.inner.store_part(SUBJECT, take).await.unwrap());
     assert_eq!(contents(&server).await, ["first"]);
-    deployment.clock.advance(Duration::from_millis(1));
-    store(&server, "second").await.unwrap();
+    // In the same millisecond.
+    assert!(store(&server, "second").await.unwrap());
     assert_eq!(contents(&server).await, ["first", "second"]);
+    assert!(!server.inner.store_part(SUBJECT, || None::<String>).await.unwrap());
 }
