@@ -28,7 +28,8 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 const HEARTBEATS_PER_LEASE: u32 = 3;
 
 impl Task {
-    /// Starts a claimed job in a slot of this process.
+    /// Starts a claimed job in a slot of this process, unless its lease is over: the store may have been
+    /// slow, or this process frozen, and another attempt may run by now.
     pub(super) fn start(
         &self,
         inner: &Arc<Inner>,
@@ -37,11 +38,12 @@ impl Task {
         catalog: &Arc<Catalog>,
     ) {
         let (server, sender, catalog, busy) =
-            (Arc::clone(inner), self.sender.clone(), Arc::clone(catalog), inner.busy());
-        let lease_until =
-            Mutex::new(job.life.running().map_or(Timestamp::EPOCH, |run| run.lease_until));
+            (Arc::clone(inner), self.sender.clone(), Arc::clone(catalog), self.busy.clone());
+        let ends_at = job.life.running().map(|run| run.lease_until);
+        let lease_until = Mutex::new(ends_at.unwrap_or(Timestamp::EPOCH));
         inner.spawn(async move {
             let report = match &slot {
+                _ if ends_at.is_some_and(|at| at <= server.engine.now()) => None,
                 // Boxed: this future is much larger than that of a handler.
                 ExecutionSlot::Push => {
                     Box::pin(deliver::push(&server, job, &catalog, Timestamp::MAX)).await

@@ -151,6 +151,7 @@ pub(crate) fn spawn(inner: &Arc<Inner>, queue: QueueName) -> QueueHandle {
         released: Vec::new(),
         unsettled: Vec::new(),
         running: HashMap::new(),
+        busy: None,
     };
     let mut stopping = inner.stopping.subscribe();
     // One that starts after a stop ends at once.
@@ -186,6 +187,8 @@ struct Task {
     unsettled: Vec<Unsettled>,
     /// How many attempts this process runs, by slot.
     running: HashMap<ExecutionSlot, u32>,
+    /// Delays a stop during a tick, and until the attempts that it starts are settled.
+    busy: Option<StopGuard>,
 }
 
 /// A committed tick, and what it was computed from.
@@ -232,8 +235,11 @@ impl Task {
             let Some(inner) = self.server.upgrade() else {
                 return;
             };
-            let draining = *stopping.borrow() != StopPhase::Serving;
+            self.busy = inner.busy();
+            // A stop that begins later waits for the guard.
+            let draining = self.busy.is_none() || *stopping.borrow() != StopPhase::Serving;
             self.next_at = self.tick(&inner, inbox, draining).await;
+            self.busy = None;
         }
     }
 
