@@ -24,6 +24,7 @@ mod idle;
 mod latency;
 mod lateness;
 mod limit;
+mod log;
 mod loose_limit;
 mod memory;
 mod meter;
@@ -34,6 +35,7 @@ mod process;
 mod raw;
 mod rickover;
 mod single;
+mod storage;
 mod stream;
 mod worker;
 
@@ -94,6 +96,9 @@ pub enum Measure {
     Stream,
     /// Enqueue first, then start the workers, all over HTTP; see --drain and --clients.
     Rickover,
+    /// Enqueues and a drain of a server with a replicated log (`serve --log`), in storage whose
+    /// requests take 0, 20 and 60 ms. Not with --store.
+    Log,
 }
 
 /// The parameters of every measurement.
@@ -119,6 +124,7 @@ impl BenchPlan {
     pub(crate) fn refusal(&self, measure: Measure) -> Option<&'static str> {
         match (measure, &self.database) {
             (Measure::Idle | Measure::LooseLimit, None) => Some("it needs --store"),
+            (Measure::Log, Some(_)) => Some("servers with --store have no log"),
             (Measure::Idle, Some(database)) if !database.is_here() => {
                 Some("it needs Postgres on this machine")
             }
@@ -210,6 +216,7 @@ async fn take(measure: Measure, plan: &BenchPlan) -> anyhow::Result<Vec<Figure>>
         Measure::Bulk => bulk::measure(plan).await,
         Measure::Stream => stream::measure(plan).await,
         Measure::Rickover => rickover::measure(plan).await,
+        Measure::Log => log::measure(plan).await,
     }
 }
 

@@ -20,6 +20,7 @@ use super::{
     meter::Meter,
     place::{KEY, Place},
     postmaster::Postmaster,
+    storage::{self, Storage},
 };
 use crate::cli::context::pause;
 
@@ -47,6 +48,24 @@ impl Process {
                     .env("TIDEGATE_ENCRYPTION_KEY", KEY)
                     .env("TIDEGATE_PEER_URL", format!("http://{address}")),
             };
+        })
+        .await?;
+        serving.ask("PUT", &format!("/v1/job-types/{JOB_TYPE}"), "{}").await?;
+        Ok(serving)
+    }
+
+    /// Starts `tidegate serve` on the directory `place`, with a log in `storage` and the type under
+    /// test.
+    pub(super) async fn serve_with_log(place: &Place, storage: &Storage) -> anyhow::Result<Self> {
+        let Place::Directory(dir) = place else {
+            bail!("a server with a log has a directory");
+        };
+        let serving = Self::start(place, |command, address| {
+            command
+                .args(["serve", "--listen", &address.to_string(), "--log", storage::LOG, "--data"])
+                .arg(dir.path())
+                .env(storage::ACCOUNT_VARIABLE, storage.account())
+                .env("TIDEGATE_ENCRYPTION_KEY", KEY);
         })
         .await?;
         serving.ask("PUT", &format!("/v1/job-types/{JOB_TYPE}"), "{}").await?;

@@ -110,6 +110,23 @@ fn events_are_compared_with_enqueues() {
 }
 
 #[test]
+fn a_server_with_a_log_is_measured_at_three_delays() {
+    let figures = figures(&["log", "--drain", "300"]);
+    for (delay, most) in [(0, 15.0), (20, 35.0), (60, 75.0)] {
+        let p50 = figure(&figures, &format!("enqueue with a log, {delay} ms, 16 connections: p50"));
+        assert_eq!(goals(p50), (Some(most), None), "{delay} ms");
+    }
+    for (what, goal) in [
+        ("enqueue with a log, 60 ms, 256 connections", 3000.0),
+        ("enqueue with a log, 60 ms, 512 connections", 5000.0),
+        ("batch of 1000 with a log, 60 ms", 10_000.0),
+        ("drain 300 with a log, 60 ms", 5000.0),
+    ] {
+        assert_eq!(goals(figure(&figures, what)), (Some(goal), None), "{what}");
+    }
+}
+
+#[test]
 fn rates_on_postgres_are_compared_with_raw_postgres() {
     let figures = figures_on_postgres(&["enqueue", "batch", "drain", "rickover"]);
     for (what, goal, share) in [
@@ -226,10 +243,13 @@ fn a_database_with_a_deployment_is_not_measured() {
 
 #[test]
 fn a_measurement_that_does_not_apply_is_refused() {
-    for (measure, reason) in
-        [("loose-limit", "loose-limit: it needs --store"), ("idle", "idle: it needs --store")]
-    {
-        let output = run(&[measure]);
+    let store = test_server::address(&new_database());
+    for (arguments, reason) in [
+        (&["loose-limit"][..], "loose-limit: it needs --store"),
+        (&["idle"][..], "idle: it needs --store"),
+        (&["log", "--store", &store][..], "log: servers with --store have no log"),
+    ] {
+        let output = run(arguments);
         let message = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(2) && message.contains(reason), "{message}");
     }
