@@ -219,7 +219,7 @@ impl Serving {
     /// Stops gracefully: admits no job and finishes responses in progress, within the set time.
     pub async fn stop(self) {
         let wait = self.server.options().shutdown;
-        self.server.stop().await;
+        self.server.drain().await;
         self.closing.send_replace(true);
         let clock = Arc::clone(&self.server.engine().ports().clock);
         let deadline = clock.now() + wait.max(Duration::from_millis(100));
@@ -229,6 +229,8 @@ impl Serving {
                 tracing::warn!("some responses were still in progress at the stop");
             }
         }
+        // Its tasks have handed back the leases in responses that were not received.
+        self.server.stop().await;
         self.server.record_token_uses(&self.auth, Duration::ZERO).await;
         if let Some(exporter) = self.exporter {
             exporter.stop(wait.clamp(Duration::from_secs(1), SPANS)).await;

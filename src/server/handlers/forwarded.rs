@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   worker ─▶ a server ──tidegate-forwarded-to: NAME──▶ the owner of the queue
+//!                        tidegate-forwarded-by: NAME
 //!          ◀─          ◀──tidegate-claims: ...─────────
 //! ```
 //!
@@ -22,7 +23,9 @@ use super::{
     envelope::RequestId,
     error::Problem,
 };
-use crate::runtime::{CLAIMS, FORWARDED_TO, LeaseClaim, ReceivedRequest, UnwrittenLeases};
+use crate::runtime::{
+    CLAIMS, FORWARDED_BY, FORWARDED_TO, LeaseClaim, ReceivedRequest, UnwrittenLeases,
+};
 use tidegate_core::{error_code::ErrorCode, job::Job};
 use tidegate_engine::request::LeaseRequest;
 
@@ -35,8 +38,8 @@ pub(super) enum Hop {
     First(Head),
     /// This server leases.
     Last,
-    /// Another server forwarded it, and this one leases.
-    Forwarded,
+    /// The server with this name forwarded it, and this one leases.
+    Forwarded(String),
 }
 
 /// The head of a request, as far as it is forwarded.
@@ -51,7 +54,8 @@ impl FromRequestParts<Api> for Hop {
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Problem> {
         if let Some(name) = parts.headers.get(FORWARDED_TO) {
             if api.server.takes_forwarded(name.as_bytes()) {
-                return Ok(Self::Forwarded);
+                let by = parts.headers.get(FORWARDED_BY).and_then(|name| name.to_str().ok());
+                return Ok(Self::Forwarded(by.unwrap_or_default().to_owned()));
             }
             let detail = "the request was forwarded to another server, or this one stops";
             return Err(Problem::new(ErrorCode::Unavailable, detail)
@@ -81,13 +85,21 @@ fn head_of(parts: &Parts) -> Option<Head> {
 }
 
 impl Hop {
+    /// The name of the server that forwarded it, if one did.
+    pub(super) fn forwarder(&self) -> Option<String> {
+        match self {
+            Self::Forwarded(by) => Some(by.clone()),
+            Self::First(_) | Self::Last => None,
+        }
+    }
+
     /// The request with this `body`, if it may be forwarded.
     pub(super) fn received(self, body: &Body) -> Option<ReceivedRequest> {
         match self {
             Self::First(Head { path, headers }) => {
                 Some(ReceivedRequest { path, headers, body: body.received().clone() })
             }
-            Self::Last | Self::Forwarded => None,
+            Self::Last | Self::Forwarded(_) => None,
         }
     }
 }

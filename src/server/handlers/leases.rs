@@ -52,7 +52,7 @@ async fn lease(
     body: Body,
 ) -> HandlerResult {
     let LeaseCall { mut request, sent, logs, mut refused } = read_request(&body, &api)?;
-    let is_forwarded = matches!(hop, Hop::Forwarded);
+    let forwarder = hop.forwarder();
     let received = hop.received(&body);
     // A call may wait for a minute; the buffer of its request is freed before.
     drop(body);
@@ -81,7 +81,10 @@ async fn lease(
         add_logs(&api, logs, &sent, &mut answers).await;
     }
     let worker = request.worker.clone();
-    let leased = api.server.lease_within(request, caller.bounds()).await?;
+    let leased = match &forwarder {
+        Some(by) => Box::pin(api.server.lease_forwarded(request, caller.bounds(), by)).await?,
+        None => api.server.lease_within(request, caller.bounds()).await?,
+    };
     let stop = api.server.is_worker_stopping(worker.as_deref()).await;
     let mut jobs = leased.jobs;
     if let Some(unwritten) = unwritten.filter(|_| !jobs.is_empty()) {
@@ -100,7 +103,7 @@ async fn lease(
             .ok(LeasesView { leases, reports: Cow::Borrowed(&reports), retry_after_seconds, stop })
             .into_response();
         if jobs.is_empty() || api.fits(&answer) {
-            if is_forwarded {
+            if forwarder.is_some() {
                 add_claims(&mut answer, &jobs);
             }
             return Ok(answer);

@@ -1,6 +1,9 @@
 //! The parts of a server, and its start.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock},
+};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -166,6 +169,7 @@ impl Builder {
             token_reads: tokio::sync::Mutex::default(),
             token_removal: tokio::sync::Mutex::default(),
             stopping: watch::Sender::new(StopPhase::Serving),
+            stop_deadline: OnceLock::new(),
             tasks: TaskTracker::new(),
             busy: TaskTracker::new(),
         });

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use tokio::sync::watch;
+
 use super::{
     Server, deliver,
     workers::{check_name, outside},
@@ -49,8 +51,18 @@ impl Server {
     /// As [`Server::lease`]; 403 for a queue or a type outside the bounds.
     pub async fn lease_within(
         &self,
+        request: LeaseRequest,
+        bounds: &Bounds,
+    ) -> Result<Leased, Error> {
+        self.lease_while(request, bounds, None).await
+    }
+
+    /// As [`Server::lease_within`]. The wait ends when the sender of `forwarder` is gone.
+    pub(super) async fn lease_while(
+        &self,
         mut request: LeaseRequest,
         bounds: &Bounds,
+        forwarder: Option<watch::Receiver<()>>,
     ) -> Result<Leased, Error> {
         if request.max > MAX_LEASES {
             return Err(Error::invalid("max", format!("must be 0 to {MAX_LEASES}")));
@@ -94,8 +106,9 @@ impl Server {
         {
             tracing::warn!(worker, %error, "the worker's capacity may be forgotten at a restart");
         }
+        let presence = poll.presence().while_forwarded(forwarder);
         let Some(call) = request.call.clone() else {
-            return self.lease_from(selections, request, until, poll.presence()).await;
+            return self.lease_from(selections, request, until, presence).await;
         };
         let turn = inner.lease_calls.begin(&call);
         let (lease, max) = (request.lease_seconds, request.max as usize);
@@ -107,7 +120,7 @@ impl Server {
             let reports = Box::pin(self.report(std::mem::take(&mut request.reports))).await;
             return Ok(Leased { jobs, reports, pause: None });
         }
-        let presence = poll.presence().while_latest(turn.latest());
+        let presence = presence.while_latest(turn.latest());
         let mut leased = self.lease_from(selections, request, until, presence).await?;
         // The call that this one repeats may have claimed jobs after they were looked for. A call
         // that was repeated itself must neither renew the leases of its repeat nor hand them back.

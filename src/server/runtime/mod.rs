@@ -53,7 +53,7 @@ mod workers;
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
-    sync::{Arc, Weak},
+    sync::{Arc, OnceLock, Weak},
     time::Duration,
 };
 
@@ -77,7 +77,7 @@ pub(crate) use crate::runtime::{
     embedded::unwritten::{LeaseClaim, UnwrittenLeases},
     lease::MAX_LEASES,
     logs::AttemptLog,
-    shared::forward::{CLAIMS, FORWARDED_TO, ReceivedRequest},
+    shared::forward::{CLAIMS, FORWARDED_BY, FORWARDED_TO, ReceivedRequest},
 };
 pub use overview::QueueOverview;
 pub use plugin_calls::{ShownCall, Wanted};
@@ -188,6 +188,8 @@ pub(crate) struct Inner {
     /// Held while a token is removed.
     token_removal: tokio::sync::Mutex<()>,
     stopping: watch::Sender<StopPhase>,
+    /// Until when a stop that has begun waits for `busy`.
+    stop_deadline: OnceLock<Timestamp>,
     /// All tasks. They end with a stop.
     tasks: TaskTracker,
     /// What a stop waits for as long as [`Options::shutdown`]: running attempts, and the tasks that
@@ -275,19 +277,11 @@ impl Server {
         self.inner.engine.catalog().await.map(|_| ())
     }
 
-    /// Stops the server: it admits no more jobs, waits at most `options.shutdown` for running
-    /// attempts, and ends every task. Returns when they have ended; handlers of attempts that did not
-    /// finish are dropped. The next start finds these attempts.
+    /// Stops the server: [drains](Self::drain) it, stores what is not stored yet, and ends every task.
+    /// Returns when they have ended; handlers of attempts that did not finish are dropped. The next start
+    /// finds these attempts.
     pub async fn stop(&self) {
-        self.inner.stopping.send_replace(StopPhase::Draining);
-        let deadline = self.now() + self.inner.options.shutdown;
-        self.inner.busy.close();
-        tokio::select! {
-            () = self.inner.busy.wait() => {}
-            () = self.inner.engine.ports().clock.sleep_until(deadline) => {
-                tracing::warn!("some jobs were still running at the stop");
-            }
-        }
+        self.drain().await;
         if !self.inner.shares_store() {
             self.inner.end_step(true).await;
             self.inner.store_all_trigger_statuses().await;
@@ -308,6 +302,33 @@ impl Server {
             () = self.inner.tasks.wait() => {}
             () = clock.sleep(COMMIT_TIME) => {
                 tracing::warn!("some tasks had not ended after the stop: the store is slow");
+            }
+        }
+    }
+
+    /// Begins a stop: the server admits no more jobs, answers the requests that wait for some, and waits
+    /// at most `options.shutdown` from the begin of the stop for running attempts. It still takes reports
+    /// and heartbeats.
+    ///
+    /// Who answers requests with it finishes the answers between this and [`Self::stop`]: a lease in an
+    /// answer that is not received is handed back, and that is work of the tasks that `stop` ends.
+    pub async fn drain(&self) {
+        let begin = |phase: &mut StopPhase| {
+            let begins = *phase == StopPhase::Serving;
+            if begins {
+                *phase = StopPhase::Draining;
+            }
+            begins
+        };
+        self.inner.stopping.send_if_modified(begin);
+        let deadline = self.now() + self.inner.options.shutdown;
+        let deadline = *self.inner.stop_deadline.get_or_init(|| deadline);
+        self.inner.busy.close();
+        tokio::select! {
+            biased;
+            () = self.inner.busy.wait() => {}
+            () = self.inner.engine.ports().clock.sleep_until(deadline) => {
+                tracing::warn!("some jobs were still running at the stop");
             }
         }
     }

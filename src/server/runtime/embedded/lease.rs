@@ -166,8 +166,9 @@ impl Server {
                 self.inner.queue(queue).send(TaskMessage::Watch(Arc::downgrade(watch)));
             }
         }
-        let mut leased = LeasedJobs::new(&self.inner, Vec::new());
-        // A stopping server leases nothing, and the tasks of its queues end one by one.
+        let mut leased = LeasedJobs::new(&self.inner);
+        let mut stopping = self.inner.stopping.subscribe();
+        // A stopping server leases nothing.
         while *self.inner.stopping.borrow() == StopPhase::Serving {
             let clock = &self.inner.engine.ports().clock;
             for ((queue, types), watch) in selections.iter().zip(&watches) {
@@ -191,6 +192,7 @@ impl Server {
             }
             tokio::select! {
                 () = waker.notified() => {}
+                _ = stopping.wait_for(|phase| *phase != StopPhase::Serving) => {}
                 () = presence.left() => {}
                 () = clock.sleep_until(clock.at_machine_time(until)) => {}
             }
@@ -238,8 +240,8 @@ pub(crate) struct LeasedJobs {
 }
 
 impl LeasedJobs {
-    pub(super) fn new(inner: &Arc<Inner>, jobs: Vec<Job>) -> Self {
-        Self { server: Arc::downgrade(inner), jobs }
+    pub(super) fn new(inner: &Arc<Inner>) -> Self {
+        Self { server: Arc::downgrade(inner), jobs: Vec::new() }
     }
 
     pub(super) fn add(&mut self, jobs: impl IntoIterator<Item = Job>) {
@@ -279,7 +281,8 @@ pub(super) fn not_delivered(inner: &Arc<Inner>, job: &Job, reason: impl Into<Str
     settle(inner, &job.spec.queue, deliver::not_delivered(job, reason, true));
 }
 
-/// Settles a report of this process about a job of `queue`.
+/// Settles a report of this process about a job of `queue`. A stop waits for it, also one that has begun.
 pub(super) fn settle(inner: &Arc<Inner>, queue: &QueueName, report: Report) {
-    inner.queue(queue).send(TaskMessage::Done(None, Some(report), inner.busy()));
+    let guard = inner.busy.token();
+    inner.queue(queue).send(TaskMessage::Done(None, Some(report), Some(guard)));
 }

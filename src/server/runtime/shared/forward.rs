@@ -15,11 +15,16 @@
 //! answer: it knows the claims, and hands them back if it cannot write the answer to the worker. An
 //! answer that is lost in between is like one that a worker did not read. A repeat finds its leases, and
 //! so does this server when it leases for the same `request_id`. Without one, they end by their time.
+//!
+//! **No answer is lost in an orderly stop.** An owner that stops answers the requests that it has, so
+//! this server reads on. If this server stops, it says so to the others, the owner ends the waits of
+//! its requests, and it reads the answers.
 
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use tokio::sync::watch;
 
 use super::{Shared, members::Peer};
 use crate::{
@@ -37,10 +42,15 @@ use tidegate_core::{
     },
     time::Timestamp,
 };
-use tidegate_engine::{Error, request::LeaseRequest};
+use tidegate_engine::{
+    Error,
+    request::{LeaseRequest, Leased},
+};
 
 /// The header that names the server which a forwarded request is for.
 pub(crate) const FORWARDED_TO: &str = "tidegate-forwarded-to";
+/// The header that names the server which has forwarded a request.
+pub(crate) const FORWARDED_BY: &str = "tidegate-forwarded-by";
 /// The header with the claims of the leases in the answer to a forwarded request. It is in each such
 /// answer, also in one without leases.
 pub(crate) const CLAIMS: &str = "tidegate-claims";
@@ -89,7 +99,7 @@ enum Failure {
     /// It refused this request with this status. Others may succeed.
     #[error("it refused the request with {0}")]
     Refused(u16),
-    /// This server stops, and answers the requests that wait.
+    /// This server stops, and the owner did not end the wait soon.
     #[error("this server stops")]
     Stopping,
 }
@@ -152,12 +162,18 @@ impl Server {
         }
         let patience = request.wait + ANSWER_TIME;
         let mut stopping = self.inner.stopping.subscribe();
+        let stopped = async {
+            let _ = stopping.wait_for(|phase| *phase != StopPhase::Serving).await;
+            clock.sleep(ANSWER_TIME).await;
+        };
+        let own = shared.members.lock().own().to_owned();
+        let request_to_peer = request_to(&peer, own, received, patience);
         let answered = tokio::select! {
             biased;
-            answered = peers.target.call(request_to(&peer, received, patience)) => read(answered),
+            answered = peers.target.call(request_to_peer) => read(answered),
             () = clock.sleep(patience) => Err(Failure::Peer("it did not answer in time".into())),
-            () = shared.gone(&peer.name) => Err(Failure::Peer("it is gone".into())),
-            _ = stopping.wait_for(|phase| *phase != StopPhase::Serving) => Err(Failure::Stopping),
+            () = shared.silent(&peer.name) => Err(Failure::Peer("it is gone".into())),
+            () = stopped => Err(Failure::Stopping),
         };
         metrics::lease_forwarded(answered.is_ok());
         let now = clock.machine_now();
@@ -167,6 +183,35 @@ impl Server {
                 request.wait = request.wait.saturating_sub(now.since(began));
             })
             .ok()
+    }
+
+    /// As [`Server::lease_within`], for a request that the server `by` has forwarded. If that leaves, the
+    /// wait ends: it reads the answer before it ends.
+    ///
+    /// # Errors
+    ///
+    /// As [`Server::lease_within`].
+    pub(crate) async fn lease_forwarded(
+        &self,
+        request: LeaseRequest,
+        bounds: &Bounds,
+        by: &str,
+    ) -> Result<Leased, Error> {
+        let Some(shared) = &self.inner.shared else {
+            return self.lease_within(request, bounds).await;
+        };
+        let (present, forwarder) = watch::channel(());
+        let left = async move {
+            shared.left(by).await;
+            drop(present);
+            // The tasks of the queues look for calls whose wait is over.
+            self.inner.wake_known();
+            std::future::pending().await
+        };
+        tokio::select! {
+            leased = self.lease_while(request, bounds, Some(forwarder)) => leased,
+            never = left => never,
+        }
     }
 
     /// Whether none of these queues has a ledger, for which servers would race.
@@ -184,13 +229,28 @@ impl Server {
 }
 
 impl Shared {
-    /// Returns when the server `name` does not count any more.
-    async fn gone(&self, name: &str) {
+    /// Returns when the server `name` has been silent for so long that it does not count any more. One
+    /// that stops in order removes its record, and is not silent.
+    async fn silent(&self, name: &str) {
         loop {
             let changed = self.members_changed.notified();
-            if !self.members.lock().has(name) {
+            if self.members.lock().is_silent(name) {
                 return;
             }
+            changed.await;
+        }
+    }
+
+    /// Returns when the server `name` counted and does not count any more.
+    async fn left(&self, name: &str) {
+        let mut counted = false;
+        loop {
+            let changed = self.members_changed.notified();
+            let counts = self.members.lock().is_other(name);
+            if counted && !counts {
+                return;
+            }
+            counted = counts;
             changed.await;
         }
     }
@@ -211,10 +271,11 @@ impl Shared {
     }
 }
 
-/// The request to `peer`, which has `patience` to answer.
-fn request_to(peer: &Peer, received: ReceivedRequest, patience: Duration) -> Request {
+/// The request of the server `own` to `peer`, which has `patience` to answer.
+fn request_to(peer: &Peer, own: String, received: ReceivedRequest, patience: Duration) -> Request {
     let ReceivedRequest { path, mut headers, body } = received;
     headers.push((FORWARDED_TO.to_owned(), peer.name.clone()));
+    headers.push((FORWARDED_BY.to_owned(), own));
     Request {
         url: format!("{}{path}", peer.url.trim_end_matches('/')),
         headers,

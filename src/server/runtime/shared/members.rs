@@ -99,9 +99,9 @@ impl Members {
         self.alive.len()
     }
 
-    /// Whether the server `name` counts.
-    pub(super) fn has(&self, name: &str) -> bool {
-        self.alive.iter().any(|alive| alive == name)
+    /// Whether the server `name` has left its record and does not renew it.
+    pub(super) fn is_silent(&self, name: &str) -> bool {
+        self.seen.contains_key(name) && !self.alive.iter().any(|alive| alive == name)
     }
 
     /// Learns all records with the names of their servers, as they were at `now` of the machine's time.
@@ -319,5 +319,9 @@ mod tests {
         members.observe(records(&[("c", 1), ("a", 2), ("b", 2)]), at(10));
         let others = ["a", "b", "c"].map(|name| members.is_other(name));
         assert_eq!(others, [true, false, false]);
+        let silent = |members: &Members| ["a", "b", "c"].map(|name| members.is_silent(name));
+        assert_eq!(silent(&members), [false, false, true]);
+        members.observe(records(&[("b", 2)]), at(11));
+        assert_eq!(silent(&members), [false; 3], "those that stop in order remove their records");
     }
 }

@@ -106,6 +106,7 @@ impl RegisteredWorker {
 pub(crate) struct Presence {
     worker: Option<watch::Receiver<()>>,
     latest: Option<watch::Receiver<()>>,
+    forwarder: Option<watch::Receiver<()>>,
 }
 
 impl Presence {
@@ -114,13 +115,22 @@ impl Presence {
         Self { latest: Some(latest), ..self }
     }
 
-    /// Whether the worker was removed, or has repeated the call, since the call began.
+    /// The presence of a call that another server may have forwarded, until its sender is gone.
+    pub(in crate::runtime) fn while_forwarded(
+        self,
+        forwarder: Option<watch::Receiver<()>>,
+    ) -> Self {
+        Self { forwarder, ..self }
+    }
+
+    /// Whether the worker was removed, or has repeated the call, or the server that forwarded it has
+    /// left, since the call began.
     pub(in crate::runtime) fn has_left(&self) -> bool {
-        let mut parts = [&self.worker, &self.latest].into_iter().flatten();
+        let mut parts = [&self.worker, &self.latest, &self.forwarder].into_iter().flatten();
         parts.any(|part| part.has_changed().is_err())
     }
 
-    /// Waits until the worker is removed or repeats the call.
+    /// Waits until the worker is removed or repeats the call, or the server that forwarded it leaves.
     pub(in crate::runtime) async fn left(&mut self) {
         async fn end(part: &mut Option<watch::Receiver<()>>) {
             match part {
@@ -131,6 +141,7 @@ impl Presence {
         tokio::select! {
             () = end(&mut self.worker) => {}
             () = end(&mut self.latest) => {}
+            () = end(&mut self.forwarder) => {}
         }
     }
 }
@@ -237,7 +248,7 @@ impl Workers {
         let (presence, renewal) = recorded.map_or((None, None), |(one, two)| (Some(one), two));
         // A call that is not recorded has nothing to take back.
         let polls = if presence.is_some() { polls } else { 0 };
-        let presence = Presence { worker: presence, latest: None };
+        let presence = Presence { worker: presence, ..Presence::default() };
         Poll { workers: self, caller, polls, presence, renewal, clock }
     }
 

@@ -159,6 +159,7 @@ impl Task {
         inner: &Inner,
         error: &Error,
         batch: Batch,
+        draining: bool,
     ) -> Timestamp {
         tracing::warn!(queue = %self.queue, %error, "a tick failed; it is repeated");
         self.unsettled = batch.own;
@@ -177,7 +178,7 @@ impl Task {
             }
         }
         self.leases = waiting;
-        self.expire_leases(inner.engine.ports().clock.machine_now(), false);
+        self.expire_leases(inner.engine.ports().clock.machine_now(), draining);
         inner.engine.now() + ERROR_BACKOFF
     }
 }

@@ -149,7 +149,7 @@ impl Task {
 fn answer_lease(inner: &Arc<Inner>, waiting: WaitingLease, jobs: Vec<Job>) {
     let WaitingLease { call, answers } = waiting;
     // From here on, the attempts of jobs that the call does not receive end.
-    let mut leased = LeasedJobs::new(inner, Vec::new());
+    let mut leased = LeasedJobs::new(inner);
     if jobs.iter().all(Job::is_whole) {
         leased.add(jobs);
         let _ = call.reply.send(Ok((leased, answers)));

@@ -269,7 +269,7 @@ impl Task {
         let notify = batch.may_free_capacity;
         let committed = match self.commit(inner, &mut batch, draining).await {
             Ok(committed) => committed,
-            Err(error) => return Some(self.on_tick_failed(inner, &error, batch)),
+            Err(error) => return Some(self.on_tick_failed(inner, &error, batch, draining)),
         };
         let ended = inner.engine.now();
         let CommittedTick { catalog, requesters, outcome, queue_changed } = committed;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     auth::Bounds,
-    runtime::shared::forward::{CLAIMS, FORWARDED_TO, OwnersAnswer, ReceivedRequest},
+    runtime::shared::forward::{CLAIMS, FORWARDED_BY, FORWARDED_TO, OwnersAnswer, ReceivedRequest},
 };
 
 /// What becomes of a forwarded request.
@@ -19,17 +19,19 @@ enum Way {
     Broken,
     /// There is never an answer.
     Silent,
+    /// It is answered when there is another way.
+    Late,
 }
 
 /// The way to the other servers.
 struct Ways {
-    way: Mutex<Way>,
+    way: watch::Sender<Way>,
     sent: Mutex<Vec<Request>>,
 }
 
 impl Ways {
     fn new(way: Way) -> Arc<Self> {
-        Arc::new(Self { way: Mutex::new(way), sent: Mutex::default() })
+        Arc::new(Self { way: watch::Sender::new(way), sent: Mutex::default() })
     }
 
     /// How many requests were sent.
@@ -43,7 +45,8 @@ impl Target for Ways {
     async fn call(&self, request: Request) -> Result<Response, TargetError> {
         self.sent.lock().push(request);
         let mut headers = vec![("content-type".to_owned(), "application/json".to_owned())];
-        let way = *self.way.lock();
+        let mut ways = self.way.subscribe();
+        let way = *ways.wait_for(|way| !matches!(way, Way::Late)).await.unwrap();
         let status = match way {
             Way::Answer(status) => {
                 headers.push((CLAIMS.to_owned(), "default/a/1/2,default/b/1/2".to_owned()));
@@ -52,7 +55,7 @@ impl Target for Ways {
             Way::Foreign => 200,
             Way::NotConnected => return Err(TargetError::NotConnected("refused".into())),
             Way::Broken => return Err(TargetError::NoAnswer("reset".into())),
-            Way::Silent => std::future::pending().await,
+            Way::Silent | Way::Late => std::future::pending().await,
         };
         Ok(Response { status, headers, body: "{}".into() })
     }
@@ -112,12 +115,17 @@ async fn the_owner_gets_the_request_as_it_was_received() {
     let claims: Vec<String> = answer.claims.iter().map(ToString::to_string).collect();
     assert_eq!(claims, ["default/a/1/2", "default/b/1/2"]);
     let (owners_name, url) = name_and_url(&owner);
+    let (others_name, _) = name_and_url(&other);
     let sent = ways.sent.lock().pop().unwrap();
     assert_eq!(sent.url, format!("{url}v1/leases?x=1"));
     let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     assert_eq!(
         sent.headers,
-        [header("authorization", "Bearer secret"), header(FORWARDED_TO, &owners_name)]
+        [
+            header("authorization", "Bearer secret"),
+            header(FORWARDED_TO, &owners_name),
+            header(FORWARDED_BY, &others_name)
+        ]
     );
     assert_eq!((&sent.body[..], sent.timeout), (&b"{\"max\": 1}"[..], Duration::from_secs(22)));
     assert!(forward(&owner, &mut request()).await.is_none(), "it leases itself");
@@ -149,7 +157,7 @@ async fn an_owner_that_answers_again_gets_requests_again() {
     let (deployment, ways) = (Deployment::new(), Ways::new(Way::Broken));
     let (_owner, other) = deployment.two_peers(&ways).await;
     assert!(forward(&other, &mut request()).await.is_none());
-    *ways.way.lock() = Way::Answer(200);
+    ways.way.send_replace(Way::Answer(200));
     // It has renewed its record by then.
     let later = deployment.clock.now() + Duration::from_secs(7);
     let limit = Duration::from_secs(8);
@@ -197,14 +205,51 @@ async fn a_forwarded_request_ends_with_the_owner() {
 }
 
 #[tokio::test]
-async fn a_forwarded_request_ends_when_its_server_stops() {
+async fn a_stop_waits_for_an_answer_for_two_seconds() {
     let (deployment, ways) = (Deployment::new(), Ways::new(Way::Silent));
     let (_owner, other) = deployment.two_peers(&ways).await;
     let (stopped, mut request) = (other.clone(), request());
     let both = async { tokio::join!(forward(&other, &mut request), stopped.stop()) };
-    let (answer, ()) = deployment.within(BY_NOTICE, both).await;
+    let limit = BY_NOTICE + Duration::from_secs(2);
+    let (answer, ()) = deployment.within(limit, both).await;
     assert!(answer.is_none());
     assert_eq!(ways.sent(), 1);
+}
+
+/// The leases in it are committed already.
+#[tokio::test]
+async fn an_answer_is_read_when_one_of_the_servers_has_stopped() {
+    for owner_stops in [true, false] {
+        let (deployment, ways) = (Deployment::new(), Ways::new(Way::Late));
+        let (owner, other) = deployment.two_peers(&ways).await;
+        let stopped = if owner_stops { owner.clone() } else { other.clone() };
+        let mut request = request();
+        let both = async {
+            tokio::join!(forward(&other, &mut request), async {
+                stopped.stop().await;
+                until("the other server sees that it has left", async || {
+                    !owner_stops || other.inner.owns("default")
+                })
+                .await;
+                ways.way.send_replace(Way::Answer(200));
+            })
+        };
+        let (answer, ()) = deployment.within(BY_NOTICE, both).await;
+        assert_eq!(answer.expect("it is read").claims.len(), 2, "{owner_stops}");
+    }
+}
+
+#[tokio::test]
+async fn the_wait_of_a_forwarded_request_ends_with_its_server() {
+    let (deployment, ways) = (Deployment::new(), Ways::new(Way::Silent));
+    let (owner, other) = deployment.two_peers(&ways).await;
+    let (others_name, _) = name_and_url(&other);
+    let waiting = LeaseRequest { wait: Duration::from_mins(1), ..request() };
+    let bounds = Bounds::default();
+    let both =
+        async { tokio::join!(owner.lease_forwarded(waiting, &bounds, &others_name), other.stop()) };
+    let (leased, ()) = deployment.within(BY_NOTICE, both).await;
+    assert!(leased.unwrap().jobs.is_empty());
 }
 
 #[tokio::test]
