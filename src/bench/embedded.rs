@@ -18,9 +18,7 @@ use super::{
     place::{KEY, Place, Schema},
 };
 use crate::cli::context::pause;
-use tidegate_backends::{
-    http::Guard, postgres::PostgresNotices, sealed::Keys, sqlite::OpenError, system::SystemClock,
-};
+use tidegate_backends::{http::Guard, postgres::Settings, sealed::Keys, sqlite::OpenError};
 use tidegate_core::{
     job::{Outcome, Payload, TypeName, type_config::TypeConfig},
     port::job_store::StateFilter,
@@ -86,21 +84,19 @@ pub(super) async fn handling(
 
 /// Starts a server on a database. It runs no jobs, and finds those of other servers by polling.
 pub(super) async fn polling(place: &Schema) -> anyhow::Result<Server> {
-    let notices = PostgresNotices::by_polling(place.settings()?, Arc::new(SystemClock))?;
-    start(on_schema(place).await?.shared(Arc::new(notices))).await
+    start(on_database(place.settings()?.without_notifications()).await?).await
 }
 
 /// A builder of a server on `place`.
 async fn builder(place: &Place) -> anyhow::Result<Builder> {
     match place {
         Place::Directory(dir) => on_directory(dir.path()).await,
-        Place::Schema(schema) => on_schema(schema).await,
+        Place::Schema(schema) => on_database(schema.settings()?).await,
     }
 }
 
-async fn on_schema(schema: &Schema) -> anyhow::Result<Builder> {
-    let (settings, keys) = (schema.settings()?, Keys::parse(KEY)?);
-    Ok(Server::open_postgres(settings, Guard::On, keys).await?)
+async fn on_database(settings: Settings) -> anyhow::Result<Builder> {
+    Ok(Server::open_postgres(settings, Guard::On, Keys::parse(KEY)?).await?)
 }
 
 async fn on_directory(dir: &Path) -> anyhow::Result<Builder> {

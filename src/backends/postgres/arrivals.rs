@@ -1,4 +1,5 @@
-//! The queues of new jobs by polling: what a server reads while it gets no notices.
+//! The queues of new jobs by polling: what a server reads while it gets no notices. The places of these
+//! jobs go to the store, whose next page finds them.
 //!
 //! Ids that servers draw ascend with time, so a range of the primary key has the jobs of the last second.
 //! Most ids that callers choose are after that range. The next tick of their queue finds such jobs: within
@@ -10,19 +11,25 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::{Interval, MissedTickBehavior};
+use tokio::time::{Instant, Interval, MissedTickBehavior};
+use tokio_postgres::Row;
 use ulid::Ulid;
 
-use super::{connect::Readers, names::Names, row};
+use super::{
+    connect::Readers,
+    due::{DuePlace, Positions, Stream},
+    names::Names,
+    row,
+};
 use tidegate_core::{
     job::QueueName,
     port::{Clock, StoreError},
     time::Timestamp,
 };
 
-/// The latest jobs between two ids, and the numbers of their queues.
-const LATEST: &str =
-    "SELECT id, queue FROM jobs WHERE id > $1 AND id < $2 ORDER BY id DESC LIMIT $3";
+/// The latest jobs between two ids, and where they are due.
+const LATEST: &str = "SELECT id, queue, critical, partition, type, priority, run_at FROM jobs \
+     WHERE id > $1 AND id < $2 ORDER BY id DESC LIMIT $3";
 
 /// The statements of this module, whose plans are tested.
 #[cfg(test)]
@@ -42,6 +49,8 @@ pub(super) struct Arrivals {
     readers: Arc<Readers>,
     names: Names,
     clock: Arc<dyn Clock>,
+    /// Where the pages of the store start.
+    positions: Arc<Positions>,
     interval: Interval,
     /// The jobs of the latest read.
     seen: HashSet<String>,
@@ -49,10 +58,15 @@ pub(super) struct Arrivals {
 
 impl Arrivals {
     /// Reads nothing yet. The first call of [`Self::next`] reads at once.
-    pub(super) fn new(readers: Arc<Readers>, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(
+        readers: Arc<Readers>,
+        clock: Arc<dyn Clock>,
+        positions: Arc<Positions>,
+    ) -> Self {
         let mut interval = tokio::time::interval(INTERVAL);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { readers, names: Names::default(), clock, interval, seen: HashSet::new() }
+        let (names, seen) = (Names::default(), HashSet::new());
+        Self { readers, names, clock, positions, interval, seen }
     }
 
     /// Waits until a read is due. Returns the queues with jobs that came since the read before.
@@ -62,13 +76,17 @@ impl Arrivals {
         let (from, until) = (first_id(now - WINDOW), first_id(now + AHEAD));
         let rows = self.readers.query(LATEST, &[&from, &until, &MAX_JOBS]).await?;
         let (mut read, mut numbers) = (HashSet::with_capacity(rows.len()), BTreeSet::new());
+        let mut due = Vec::new();
         for row in &rows {
             let (id, queue): (String, i32) = (row::column(row, 0)?, row::column(row, 1)?);
             if !self.seen.contains(&id) {
                 numbers.insert(queue);
+                due.extend(due_place(row)?);
             }
             read.insert(id);
         }
+        // Before the notices, whose ticks read the next pages.
+        self.positions.scheduled(&due, Instant::now());
         let mut known = self.names.known();
         if numbers.iter().any(|number| known.queue_name(*number).is_none()) {
             known = self.names.refresh(&self.readers).await?;
@@ -76,6 +94,19 @@ impl Arrivals {
         self.seen = read;
         Ok(numbers.into_iter().filter_map(|number| known.queue_name(number).cloned()).collect())
     }
+}
+
+/// Where the job of a row is due, if it is scheduled.
+fn due_place(row: &Row) -> Result<Option<DuePlace>, StoreError> {
+    let Some(run_at) = row::column(row, 6)? else { return Ok(None) };
+    let (partition, job_type, priority) =
+        (row::column(row, 3)?, row::column(row, 4)?, row::column(row, 5)?);
+    Ok(Some(DuePlace {
+        queue: row::column(row, 1)?,
+        critical: row::column(row, 2)?,
+        stream: Stream { partition, job_type, priority },
+        place: (run_at, row::column(row, 0)?),
+    }))
 }
 
 /// An id that is not greater than those that are drawn at `at` or later.

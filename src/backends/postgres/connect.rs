@@ -70,6 +70,11 @@ impl Connector {
         &self.settings.schema
     }
 
+    /// Whether servers listen to notifications.
+    pub(super) fn listens(&self) -> bool {
+        self.settings.listens
+    }
+
     /// A new connection with the settings of a session.
     pub(super) async fn open(&self) -> Result<Link, StoreError> {
         self.open_listening(None).await

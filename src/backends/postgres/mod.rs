@@ -60,7 +60,7 @@ pub use scratch::{ScratchDatabase, ScratchError};
 pub use settings::{BadAddress, Settings};
 
 use connect::{Connector, Readers};
-use due::Positions;
+use due::{Positions, Unsent};
 use items_version::ItemsVersion;
 use names::Names;
 use tidegate_core::port::Clock;
@@ -81,11 +81,12 @@ pub struct PostgresStore {
     shared: Shared,
 }
 
-/// What readers know and the writer updates before it answers.
+/// What readers and notices know, and the writer updates before it answers.
 #[derive(Clone, Default)]
 struct Shared {
     drawn: Drawn,
     positions: Arc<Positions>,
+    unsent: Arc<Unsent>,
     items_version: Arc<ItemsVersion>,
 }
 

@@ -3,6 +3,9 @@
 //!
 //! Some connection poolers and databases accept `LISTEN` and send nothing, and others refuse it. So a
 //! server sends a text to itself first. Unless that arrives, it finds new jobs by [polling](Arrivals).
+//!
+//! Before the notices of commits come the [places](super::due::Unsent) of their jobs. They are for the
+//! store of the receiver: its next page finds the jobs.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -13,9 +16,10 @@ use tokio::{
 };
 
 use super::{
-    PostgresStore, Settings,
+    PostgresStore, Shared,
     arrivals::Arrivals,
-    connect::{Connector, Link, Readers, in_time},
+    connect::{Link, Readers, in_time},
+    due::{DuePlace, sent_places},
     error::Fault,
 };
 use tidegate_core::port::{Clock, Notice, Notices, StoreError};
@@ -37,8 +41,8 @@ const MAX_RECEIVED: usize = 1000;
 pub struct PostgresNotices {
     readers: Arc<Readers>,
     clock: Arc<dyn Clock>,
-    /// Whether it tries to listen.
-    listens: bool,
+    /// What its store knows.
+    shared: Shared,
     /// Where its notices come from, after the first call.
     source: Mutex<Option<Source>>,
     /// The connection that sends.
@@ -59,31 +63,23 @@ struct Listening {
 }
 
 impl PostgresStore {
-    /// Notices between the servers of this store.
+    /// Notices between the servers of this store. Those that are received move the places at which its
+    /// pages start.
     pub fn notices(&self) -> PostgresNotices {
-        PostgresNotices::new(Arc::clone(&self.readers), Arc::clone(&self.clock), true)
+        PostgresNotices {
+            readers: Arc::clone(&self.readers),
+            clock: Arc::clone(&self.clock),
+            shared: self.shared.clone(),
+            source: Mutex::default(),
+            sending: Mutex::default(),
+        }
     }
 }
 
 impl PostgresNotices {
-    /// Notices of a server that does not listen: those of new jobs alone, by reads of the database of
-    /// `settings`. Its connections belong to the current runtime.
-    ///
-    /// # Errors
-    ///
-    /// The certificates of `settings` cannot be read.
-    pub fn by_polling(settings: Settings, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
-        let readers = Arc::new(Readers::new(Connector::new(settings)?));
-        Ok(Self::new(readers, clock, false))
-    }
-
-    fn new(readers: Arc<Readers>, clock: Arc<dyn Clock>, listens: bool) -> Self {
-        Self { readers, clock, listens, source: Mutex::default(), sending: Mutex::default() }
-    }
-
     /// Where the notices come from now.
     async fn source(&self) -> Result<Source, StoreError> {
-        if self.listens {
+        if self.readers.connector().listens() {
             match self.listening().await {
                 Ok(listening) => return Ok(Source::Listening(listening)),
                 Err(Fault::Broken(error)) => return Err(error),
@@ -93,7 +89,8 @@ impl PostgresNotices {
                 }
             }
         }
-        let arrivals = Arrivals::new(Arc::clone(&self.readers), Arc::clone(&self.clock));
+        let positions = Arc::clone(&self.shared.positions);
+        let arrivals = Arrivals::new(Arc::clone(&self.readers), Arc::clone(&self.clock), positions);
         Ok(Source::Polling(arrivals, Instant::now() + POLLING))
     }
 
@@ -135,7 +132,10 @@ impl PostgresNotices {
 #[async_trait]
 impl Notices for PostgresNotices {
     async fn send(&self, notices: &BTreeSet<Notice>) -> Result<(), StoreError> {
-        let texts: Vec<String> = notices.iter().map(Notice::to_string).collect();
+        // A receiver must know the places when it gets the notices.
+        let places = self.shared.unsent.take(Instant::now());
+        let texts: Vec<String> =
+            places.into_iter().chain(notices.iter().map(Notice::to_string)).collect();
         self.send_texts(&texts).await.map_err(Fault::into_error)
     }
 
@@ -155,8 +155,15 @@ impl Notices for PostgresNotices {
                         *slot = None;
                         return Err(StoreError::unavailable("the connection for notices ended"));
                     }
+                    let places: Vec<DuePlace> =
+                        texts.iter().filter_map(|text| sent_places(text)).flatten().collect();
+                    self.shared.positions.scheduled(&places, Instant::now());
                     // A later release may have notices that this one does not know.
-                    return Ok(texts.iter().filter_map(|text| text.parse().ok()).collect());
+                    let notices: BTreeSet<Notice> =
+                        texts.iter().filter_map(|text| text.parse().ok()).collect();
+                    if !notices.is_empty() {
+                        return Ok(notices);
+                    }
                 }
                 Source::Polling(arrivals, _) => {
                     let queues = arrivals.next().await?;

@@ -23,6 +23,8 @@ pub struct Settings {
     pub(super) schema: String,
     /// The certificates that the server's must come from; none for those of public authorities.
     pub(super) root_certificates: Option<PathBuf>,
+    /// Whether servers listen to notifications.
+    pub(super) listens: bool,
 }
 
 /// An address that is not one of a Postgres database.
@@ -89,7 +91,7 @@ impl FromStr for Settings {
         if config.get_application_name().is_none() {
             config.application_name("tidegate");
         }
-        Ok(Self { config, schema, root_certificates })
+        Ok(Self { config, schema, root_certificates, listens: true })
     }
 }
 
@@ -119,6 +121,13 @@ impl Settings {
     /// Whether connections may be encrypted.
     pub(super) fn may_encrypt(&self) -> bool {
         self.config.get_ssl_mode() != SslMode::Disable
+    }
+
+    /// The same database for a server that does not listen to notifications, as if the database sent
+    /// none: it finds new jobs of other servers by polling.
+    #[must_use]
+    pub fn without_notifications(self) -> Self {
+        Self { listens: false, ..self }
     }
 
     /// The same database with its tables in `schema`, for tests.

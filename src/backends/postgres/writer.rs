@@ -234,7 +234,9 @@ impl State {
         let steps =
             txns.filter(|(_, answer)| may_be_written(answer)).flat_map(|(pending, _)| &pending.txn);
         let due: Vec<DuePlace> = steps.flat_map(Step::places).collect();
-        self.shared.positions.scheduled(&due, Instant::now());
+        let now = Instant::now();
+        self.shared.positions.scheduled(&due, now);
+        self.shared.unsent.add(&due, now);
         for (pending, answer) in written.group.into_iter().zip(written.answers) {
             self.under_way.remove(&pending.refs);
             let Some(open) = self.open.get_mut(&pending.request) else { continue };

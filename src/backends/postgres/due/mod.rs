@@ -12,6 +12,7 @@
 mod count;
 mod count_waiting;
 mod positions;
+mod unsent;
 
 use std::{
     borrow::Cow,
@@ -26,6 +27,7 @@ use tokio_postgres::Row;
 
 pub(super) use positions::{DuePlace, FRONT, Place, Positions, WAKES};
 use positions::{Start, ViewOf};
+pub(super) use unsent::{Unsent, sent_places};
 
 use super::{
     PostgresStore,

@@ -6,10 +6,11 @@
 //! there.
 //!
 //! **No job is only behind a place.** A commit of this server that schedules a job moves the place
-//! back before it is answered. Every five seconds one page, which has claimed it, looks for streams
-//! from the very front, and then each stream is read from its front once: other servers schedule
-//! jobs too. If that takes longer than a statement may, the places stay, and the next look comes
-//! later.
+//! back before it is answered. Other servers schedule jobs too. Where those are due comes before
+//! their notices, or is read by polling, and moves the place back before the notice is received. A
+//! place may be lost. So every five seconds one page, which has claimed it, looks for streams from
+//! the very front, and then each stream is read from its front once. If that takes longer than a
+//! statement may, the places stay, and the next look comes later.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
@@ -30,6 +31,8 @@ const MAX_LOOK_INTERVAL: Duration = Duration::from_mins(1);
 const MAX_UNREAD: Duration = Duration::from_mins(1);
 /// Most streams of a queue that are remembered.
 const MAX_STREAMS: usize = 10_000;
+/// Most streams that stay known after a look has found none.
+const MAX_IDLE_STREAMS: usize = 16;
 
 /// Most jobs of a stream that are remembered for the pages that may not have seen them.
 const MAX_LATEST: usize = 1000;
@@ -58,8 +61,8 @@ pub(in crate::postgres) struct DuePlace {
 /// The streams of a queue, as far as they are known.
 #[derive(Default)]
 struct View {
-    /// Where the streams begin. All of them if `is_known`, else those of the jobs that this server
-    /// has scheduled since `recorded_from`, for the look under way.
+    /// Where the streams begin. All of them if `is_known`, else those of the jobs that were
+    /// scheduled since `recorded_from`, for the look under way.
     streams: BTreeMap<Stream, Known>,
     is_known: bool,
     /// The number of the last job before the recorded ones; none if none are recorded.
@@ -68,18 +71,18 @@ struct View {
     look_at: Option<Instant>,
     /// Counts the looks, so that a page from before one does not move a place after it.
     looks: u64,
-    /// Counts the jobs that this server has scheduled.
+    /// Counts the jobs that this server has scheduled, and those of others that it was notified of.
     commits: u64,
 }
 
 /// What is known about a stream.
 #[derive(Clone)]
 struct Known {
-    /// Nothing is scheduled before it, except by other servers.
+    /// Nothing is scheduled before it, except jobs of other servers whose places have not arrived.
     place: Place,
     /// Whether a look has found it since it was read from the front.
     is_unread: bool,
-    /// The latest jobs that this server has scheduled, each with its number in the view.
+    /// The latest jobs that were scheduled, each with its number in the view.
     latest: VecDeque<(u64, Place)>,
     /// The number of the last job that is not among them any more.
     dropped: u64,
@@ -188,7 +191,8 @@ impl Positions {
     }
 
     /// Replaces the streams of a queue by those that a look found, which began at `began` with
-    /// `start`. Each is read from the front next.
+    /// `start`. Each is read from the front next. If it found none, a few streams stay: the queue is
+    /// idle, and if the place of another server's next job is lost, the next page still finds the job.
     pub(in crate::postgres) fn look(
         &self,
         of: ViewOf,
@@ -208,9 +212,10 @@ impl Positions {
             return;
         }
         let found: BTreeSet<&Stream> = streams.iter().collect();
+        let is_idle = found.is_empty() && view.streams.len() <= MAX_IDLE_STREAMS;
         // The look did not see what was committed since it began.
         view.streams.retain(|stream, known| {
-            found.contains(stream) || known.first_since(start.commits).is_some()
+            is_idle || found.contains(stream) || known.first_since(start.commits).is_some()
         });
         for stream in streams {
             let known = view.streams.entry(stream.clone());
@@ -256,8 +261,8 @@ impl Positions {
         }
     }
 
-    /// Notes jobs that a commit of this server has scheduled, at `now`. Of a queue that no page
-    /// reads, only their number is noted.
+    /// Notes jobs that were scheduled, at `now`: by a commit of this server, or by those of others.
+    /// Of a queue that no page reads, only their number is noted.
     pub(in crate::postgres) fn scheduled<'a>(
         &self,
         jobs: impl IntoIterator<Item = &'a DuePlace>,
@@ -374,6 +379,23 @@ mod tests {
         all.scheduled(&many, now);
         all.learn(OF, &page, [(stream(9), at(300))]);
         assert_eq!(places(&start(&all, now)), [(5, i64::MIN), (9, 40)]);
+    }
+
+    #[tokio::test]
+    async fn a_look_at_an_idle_queue_keeps_its_few_streams() {
+        let now = Instant::now();
+        let look = |all: &Positions, found: &[Stream]| {
+            all.look(OF, &mut start(all, now), found, (now, now));
+            places(&start(all, now))
+        };
+        let all = known(now);
+        assert_eq!(look(&all, &[]), [(5, 100)]);
+        assert_eq!(look(&all, &[stream(7)]), [(7, i64::MIN)], "it is not idle");
+        let many: Vec<Stream> = (0..=MAX_IDLE_STREAMS as i32).map(stream).collect();
+        assert_eq!(look(&all, &many[1..]).len(), MAX_IDLE_STREAMS);
+        assert_eq!(look(&all, &[]).len(), MAX_IDLE_STREAMS);
+        assert_eq!(look(&all, &many).len(), MAX_IDLE_STREAMS + 1);
+        assert!(look(&all, &[]).is_empty());
     }
 
     #[tokio::test]

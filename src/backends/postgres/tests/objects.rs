@@ -95,9 +95,8 @@ fn notices_reach_the_servers_of_a_store_and_no_others() {
 fn a_server_that_does_not_listen_finds_new_jobs_once() {
     let settings = settings();
     let (one, clock) = (open(&settings), clock());
-    let on_runtime = RUNTIME.enter();
-    let polling = PostgresNotices::by_polling(settings, Arc::clone(&clock)).unwrap();
-    drop(on_runtime);
+    let other = open(&settings.without_notifications());
+    let polling = other.notices();
     let add = |id: &str, queue: &str| {
         let job = job(id).queue(queue).build();
         RUNTIME.block_on(one.commit(vec![vec![Write::AddJob(job)]])).unwrap();

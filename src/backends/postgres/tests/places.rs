@@ -2,13 +2,18 @@
 
 use std::time::Duration;
 
+use futures_util::poll;
 use tokio::time::Instant;
+use ulid::Ulid;
 
 use super::server::{RUNTIME, open, settings};
-use crate::postgres::PostgresStore;
+use crate::postgres::{PostgresNotices, PostgresStore};
 use tidegate_core::{
     job::{Event, Job, Token},
-    port::job_store::{DueQuery, JobStore, Write},
+    port::{
+        Notice, Notices as _,
+        job_store::{DueQuery, JobStore, Write},
+    },
     queue::order::Order,
     time::Seconds,
 };
@@ -80,6 +85,69 @@ fn a_job_of_another_server_is_found_by_a_look_from_the_front() {
         // An own commit is found at once.
         ours.commit(vec![add(&due_at(3)), vec![claim(&due_at(5))]]).await.unwrap();
         assert_eq!(ids(&ours, 1).await, ["job-00003"]);
+    });
+}
+
+/// A store, and the notices of its server.
+type Sharing<'a> = (&'a PostgresStore, &'a PostgresNotices);
+
+/// Another server adds a job that is due before all that this server's pages have read, and then one of
+/// a stream that they do not know. This server has the notice of each, and its next page finds the job.
+async fn finds_with_notices((ours, received): Sharing<'_>, (other, sent): Sharing<'_>) {
+    let mail = Notice::Queue(name("mail"));
+    let drawn = |n: u128| Ulid::from_parts(0, n).to_string().to_lowercase();
+    let added = |n, due| job(&drawn(n)).queue("mail").of_type("x").due(due);
+    for job in [added(1, 50).build(), added(2, 40).priority(7).build()] {
+        let before = ids(ours, 1).await;
+        other.commit(vec![add(&job)]).await.unwrap();
+        assert_eq!(ids(ours, 1).await, before, "its pages do not look");
+        sent.send(&[mail.clone()].into()).await.unwrap();
+        while !received.receive().await.unwrap().contains(&mail) {}
+        assert_eq!(ids(ours, 1).await, [job.id.to_string()]);
+    }
+}
+
+#[test]
+fn a_job_of_another_server_is_found_with_its_notice() {
+    let settings = settings();
+    let (ours, other) = (open(&settings), open(&settings));
+    let (received, sent) = (ours.notices(), other.notices());
+    RUNTIME.block_on(async {
+        learned(&ours).await;
+        // It may not listen yet.
+        let mut first = received.receive();
+        while poll!(&mut first).is_pending() {
+            sent.send(&[Notice::Tokens].into()).await.unwrap();
+        }
+        drop(first);
+        finds_with_notices((&ours, &received), (&other, &sent)).await;
+    });
+}
+
+#[test]
+fn a_job_of_another_server_is_found_by_polling() {
+    let settings = settings().without_notifications();
+    let (ours, other) = (open(&settings), open(&settings));
+    RUNTIME.block_on(async {
+        learned(&ours).await;
+        finds_with_notices((&ours, &ours.notices()), (&other, &other.notices())).await;
+    });
+}
+
+/// A server looks at an idle queue, and another server adds a job of a stream that was empty then.
+#[test]
+fn a_job_in_an_idle_queue_is_found_without_a_notice() {
+    let settings = settings();
+    let (ours, other) = (open(&settings), open(&settings));
+    RUNTIME.block_on(async {
+        learned(&ours).await;
+        let claims = (100..110).map(|n| vec![claim(&due_at(n))]).collect();
+        ours.commit(claims).await.unwrap();
+        ours.shared.positions.look_at(Instant::now());
+        assert!(ids(&ours, 1).await.is_empty(), "the queue is idle");
+        ours.shared.positions.look_at(Instant::now() + Duration::from_hours(1));
+        other.commit(vec![add(&due_at(200))]).await.unwrap();
+        assert_eq!(ids(&ours, 1).await, ["job-00200"]);
     });
 }
 
