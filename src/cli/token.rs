@@ -341,6 +341,31 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn tables_of_an_earlier_release_are_not_changed() {
+        let server = FakeServer::answering(|_| (200, json!({}))).await;
+        let (schema, database) = (test_server::new_name(), test_server::address("postgres"));
+        let address = format!("{database}&schema={schema}");
+        let in_store = async |args: &[&str]| {
+            let args = [&["token"][..], args, &["--store", address.as_str()]].concat();
+            server.run(&args).await.0
+        };
+        let create = ["create", "--name", "a", "--scope", "admin"];
+        assert_eq!(in_store(&create).await, ExitCode::Ok);
+        let config: tokio_postgres::Config = database.parse().unwrap();
+        let (client, connection) = config.connect(tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        let older = format!("DELETE FROM {schema}.schema_version WHERE n > 1");
+        client.batch_execute(&older).await.unwrap();
+        for args in [&create[..], &["list"], &["revoke", "nothing"]] {
+            let code = in_store(args).await;
+            assert!(code != ExitCode::Ok && code != ExitCode::NotFound, "{args:?}: {code:?}");
+        }
+        let newest = format!("SELECT max(n) FROM {schema}.schema_version");
+        let row = client.query_one(&newest, &[]).await.unwrap();
+        assert_eq!(row.get::<_, i32>(0), 1, "it is as it was");
+    }
+
+    #[tokio::test]
     async fn a_store_that_is_no_database_is_wrong_usage() {
         let server = FakeServer::answering(|_| (200, json!({}))).await;
         for store in [&["--store"][..], &["--store", "/var/lib/tidegate"]] {

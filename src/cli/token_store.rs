@@ -1,6 +1,7 @@
 //! `tidegate token --store`: the tokens in a database, whether servers run on it or not.
 //!
-//! A server that runs reads them again every two seconds.
+//! A server that runs reads them again every two seconds. It may be one of an earlier release, so the
+//! tables are not changed.
 
 use std::path::PathBuf;
 
@@ -11,7 +12,7 @@ use tidegate_core::time::Timestamp;
 use tidegate_engine::Engine;
 use tidegate_server::{
     auth::{InvalidToken, TokenItem, stored},
-    runtime::{Place, unsealed_engine},
+    runtime::{open_in_use, unsealed_engine},
     settings::Settings,
 };
 
@@ -35,7 +36,8 @@ impl StoreArgs {
     ///
     /// # Errors
     ///
-    /// The address or another setting is wrong; the database cannot be used.
+    /// The address or another setting is wrong; the database cannot be used, or another release has made
+    /// or changed its tables. Then they stay as they are.
     pub async fn engine(&self) -> anyhow::Result<Option<Engine>> {
         let Some(address) = &self.store else { return Ok(None) };
         let settings = Settings::load(self.config.as_deref(), &())?;
@@ -48,10 +50,11 @@ impl StoreArgs {
             let missing = "name the database with --store URL, or set `store`";
             return Err(UsageError(missing.into()).into());
         };
-        let side = Place::Database(Box::new(database)).open().await?;
+        let side = open_in_use(database).await?;
         let engine = unsealed_engine(&side);
         // It refuses a database that a later release has written to.
-        engine.catalog().await?;
+        let catalog = engine.catalog().await?;
+        catalog.schema.1.check_in_use()?;
         Ok(Some(engine))
     }
 }

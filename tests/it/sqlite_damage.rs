@@ -13,8 +13,11 @@ use rusqlite::{Connection, params, types::Value};
 use tempfile::TempDir;
 use tidegate_backends::sqlite::{Inspection, SqliteStore, database, repair};
 use tidegate_core::{
-    port::job_store::{
-        DueQuery, Item, ItemKind, JobStore, Key, Record, RecordKind, RecordQuery, Write,
+    port::{
+        Movable as _,
+        job_store::{
+            DueQuery, Item, ItemKind, JobStore, Key, Record, RecordKind, RecordQuery, Write,
+        },
     },
     queue::{ledger::BatchId, order::Order},
     time::Timestamp,
@@ -400,6 +403,9 @@ fn a_name_that_is_no_text_hides_no_other() {
         let records = store.records(std::slice::from_ref(&query)).await.unwrap().remove(0);
         let names: Vec<&str> = records.iter().map(|record| record.name.as_str()).collect();
         assert_eq!(names, ["r-1", "r-2"]);
+        let all = store.all_records(RecordKind::Reply, None, 100).await.unwrap();
+        assert_eq!(all.records, records);
+        assert_eq!((&all.damaged[..], all.next), (&["r\u{fffd}".to_owned()][..], None));
         let purged = store.purge(RecordKind::Reply, at(5), 100, 10).await.unwrap();
         assert_eq!((purged.expired, purged.left), (1, 2), "r-2; r-1 is kept for longer");
     });

@@ -418,8 +418,7 @@ impl JobStore for DynamoStore {
 
     async fn records(&self, queries: &[RecordQuery]) -> Result<Vec<Vec<Record>>, StoreError> {
         let pages = queries.iter().map(|query| self.record_page(query));
-        let pages = futures_util::future::try_join_all(pages).await?;
-        Ok(pages.into_iter().map(|(records, _)| records).collect())
+        futures_util::future::try_join_all(pages).await
     }
 
     async fn purge(

@@ -18,8 +18,8 @@ use super::{
 use tidegate_core::{
     job::{JobId, QueueName},
     port::{
-        AllJobsPage, Movable, StoreError,
-        job_store::{self, ItemKind, JobStore as _, Record, RecordKind},
+        AllJobsPage, AllRecordsPage, Movable, StoreError,
+        job_store::{self, ItemKind, JobStore as _, RecordKind},
     },
 };
 
@@ -67,7 +67,7 @@ impl Movable for DynamoStore {
         kind: RecordKind,
         after: Option<&str>,
         limit: u32,
-    ) -> Result<Vec<Record>, StoreError> {
+    ) -> Result<AllRecordsPage, StoreError> {
         self.records_of_all_groups(kind, after, limit).await
     }
 

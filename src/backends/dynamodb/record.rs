@@ -102,26 +102,10 @@ pub(super) fn until(at: Timestamp) -> (char, Val) {
 }
 
 impl DynamoStore {
-    /// The readable records among the first ones that `query` finds, and the name of the last one of
-    /// all if others may follow.
-    pub(super) async fn record_page(
-        &self,
-        query: &RecordQuery,
-    ) -> Result<(Vec<Record>, Option<String>), StoreError> {
-        let start = match &query.after {
-            Some(after) if *after >= query.prefix => format!("{after}{FIRST}"),
-            _ if query.prefix.is_empty() => FIRST.to_string(),
-            _ => query.prefix.clone(),
-        };
+    /// The readable records among the first ones that `query` finds.
+    pub(super) async fn record_page(&self, query: &RecordQuery) -> Result<Vec<Record>, StoreError> {
         let wanted = query.limit as usize;
-        let mut page_query = PageQuery {
-            p: key::records_with(query.kind, &query.prefix),
-            from: start,
-            to: format!("{}{LAST}", query.prefix),
-            limit: Some(query.limit),
-            backward: false,
-            after: None,
-        };
+        let mut page_query = items_of(query);
         let mut items = Vec::new();
         while items.len() < wanted {
             let page = self.table.query(&page_query).await?;
@@ -132,9 +116,34 @@ impl DynamoStore {
             }
         }
         items.truncate(wanted);
-        let last = items.last().filter(|_| items.len() == wanted);
-        let next = last.map(|item| item.key.s.clone());
-        let keys: Vec<Vec<Key>> = items.iter().map(|item| parts_of(query.kind, item)).collect();
+        let records = self.records_in(query.kind, &items).await?;
+        Ok(records.into_iter().flatten().collect())
+    }
+
+    /// The first items of the records that `query` finds, as many as one request returns: at most the
+    /// limit, and 1 MB. Large content is in other items. Also returns whether others may follow.
+    pub(super) async fn first_record_items(
+        &self,
+        query: &RecordQuery,
+    ) -> Result<(Vec<Item>, bool), StoreError> {
+        let mut page_query = items_of(query);
+        loop {
+            let page = self.table.query(&page_query).await?;
+            if !page.items.is_empty() || page.next.is_none() {
+                return Ok((page.items, page.next.is_some()));
+            }
+            page_query.after = page.next;
+        }
+    }
+
+    /// The records of `kind` in `items`, in this order; none for each that is damaged, or that was replaced
+    /// meanwhile.
+    pub(super) async fn records_in(
+        &self,
+        kind: RecordKind,
+        items: &[Item],
+    ) -> Result<Vec<Option<Record>>, StoreError> {
+        let keys: Vec<Vec<Key>> = items.iter().map(|item| parts_of(kind, item)).collect();
         let parts = if keys.iter().all(Vec::is_empty) {
             Vec::new()
         } else {
@@ -156,11 +165,9 @@ impl DynamoStore {
                     bytes.flat_map(|bytes| bytes.to_vec()).collect()
                 })
             };
-            if let Some(stored) = stored {
-                records.extend(whole_record(query.kind, item, &stored));
-            }
+            records.push(stored.and_then(|stored| whole_record(kind, item, &stored)));
         }
-        Ok((records, next))
+        Ok(records)
     }
 
     pub(super) async fn purge_records(
@@ -202,12 +209,7 @@ impl DynamoStore {
     async fn times_of(&self, kind: RecordKind) -> Result<Vec<(Timestamp, String)>, StoreError> {
         if kind.is_transient() {
             let items = self.whole(key::records(kind)).await?.into_iter();
-            let mut times: Vec<_> = items
-                .map(|item| {
-                    let at = item.number(row::LOW_WATERMARK).unwrap_or_default();
-                    (Timestamp::from_millis(at as i64), item.key.s)
-                })
-                .collect();
+            let mut times: Vec<_> = items.map(|item| (time_of(&item), item.key.s)).collect();
             times.sort_unstable();
             return Ok(times);
         }
@@ -216,16 +218,46 @@ impl DynamoStore {
     }
 }
 
+/// The query for the items that `query` finds.
+fn items_of(query: &RecordQuery) -> PageQuery {
+    let from = match &query.after {
+        Some(after) if *after >= query.prefix => format!("{after}{FIRST}"),
+        _ if query.prefix.is_empty() => FIRST.to_string(),
+        _ => query.prefix.clone(),
+    };
+    PageQuery {
+        p: key::records_with(query.kind, &query.prefix),
+        from,
+        to: format!("{}{LAST}", query.prefix),
+        limit: Some(query.limit),
+        backward: false,
+        after: None,
+    }
+}
+
+/// At most how many bytes the record in `item` has, with its parts.
+pub(super) fn whole_bytes(item: &Item) -> usize {
+    let parts = if is_divided(item) { item.number(row::VERSION).unwrap_or_default() } else { 0 };
+    item.size().saturating_add((parts as usize).saturating_mul(PART_BYTES))
+}
+
+/// When the record in `item` expires.
+pub(super) fn time_of(item: &Item) -> Timestamp {
+    Timestamp::from_millis(item.number(row::LOW_WATERMARK).unwrap_or_default() as i64)
+}
+
+/// Whether the content of the record in `item` is in parts.
+pub(super) fn is_divided(item: &Item) -> bool {
+    item.text(row::LIST).is_some()
+}
+
 /// The record in `item` whose content is `stored`; none if it is damaged, which is logged.
 fn whole_record(kind: RecordKind, item: &Item, stored: &[u8]) -> Option<Record> {
     let name = item.key.s.clone();
-    let until = item.number(row::LOW_WATERMARK).unwrap_or_default() as i64;
-    let owner = record_owner(kind.as_str(), &name, until);
+    let until = time_of(item);
+    let owner = record_owner(kind.as_str(), &name, until.millis());
     match checked(stored, &owner, 0, || format!("the record {owner}")) {
-        Ok(bytes) => {
-            let (until, bytes) = (Timestamp::from_millis(until), bytes.to_vec());
-            Some(Record { kind, name, until, bytes })
-        }
+        Ok(bytes) => Some(Record { kind, name, until, bytes: bytes.to_vec() }),
         Err(error) => {
             log_damage(&error);
             None

@@ -7,16 +7,21 @@ use std::{collections::BTreeSet, ops::Bound};
 
 use futures_util::future;
 
-use super::{DynamoStore, key, table::Page};
+use super::{
+    DynamoStore, key, record,
+    table::{Item, Page},
+};
 use tidegate_core::port::{
-    StoreError,
+    AllRecordsPage, StoreError,
     job_store::{Record, RecordKind, RecordQuery},
 };
 
 /// Items that a request of the scan reads.
 const PAGE_ITEMS: u32 = 1000;
-/// Groups that are read at once.
+/// Groups that are read at once: each request returns at most 1 MB.
 const MAX_CONCURRENT_READS: usize = 16;
+/// About how many bytes the records of a page have. A record may have more by itself.
+const MAX_PAGE_BYTES: usize = 8 << 20;
 
 /// The groups of records that are known. A group has a dot at its end, as in the names of its records,
 /// so that both have the same order.
@@ -49,50 +54,100 @@ fn first_behind(after: Option<&str>) -> Bound<String> {
     })
 }
 
+/// The first items of some groups and of the records without a group.
+#[derive(Default)]
+struct FirstItems {
+    items: Vec<Item>,
+    /// The name up to which all items are among these; none for all names.
+    end: Option<String>,
+}
+
+impl FirstItems {
+    /// Adds items that were read together, in order. `has_more` is whether others may follow them.
+    fn add(&mut self, items: Vec<Item>, has_more: bool) {
+        if let Some(last) = items.last().filter(|_| has_more) {
+            self.end_at(last.key.s.clone());
+        }
+        self.items.extend(items);
+    }
+
+    fn end_at(&mut self, name: String) {
+        self.end = self.end.take().into_iter().chain([name]).min();
+    }
+
+    /// The items of a page, by name: at most `limit` and about [`MAX_PAGE_BYTES`]. Also returns where the
+    /// next page starts.
+    fn into_page(self, limit: usize) -> (Vec<Item>, Option<String>) {
+        let Self { mut items, end } = self;
+        items.retain(|item| end.as_ref().is_none_or(|end| item.key.s <= *end));
+        items.sort_by(|a, b| a.key.s.cmp(&b.key.s));
+        let mut bytes = 0;
+        let is_first_or_fits = |item: &&Item| {
+            let is_first = bytes == 0;
+            bytes += record::whole_bytes(item);
+            is_first || bytes <= MAX_PAGE_BYTES
+        };
+        let fitting = items.iter().take(limit).take_while(is_first_or_fits).count();
+        let is_cut = fitting < items.len();
+        items.truncate(fitting);
+        let next = if is_cut { items.last().map(|last| last.key.s.clone()) } else { end };
+        (items, next)
+    }
+}
+
 impl DynamoStore {
-    /// At most `limit` records of `kind` after `after`, of all groups and of none, by name.
+    /// A page of the records of `kind` after `after`, of all groups and of none, by name: at most `limit`,
+    /// and about [`MAX_PAGE_BYTES`].
+    ///
+    /// Of each group, one request reads the first items. Large contents are read when it is known which
+    /// records are in the page.
     pub(super) async fn records_of_all_groups(
         &self,
         kind: RecordKind,
         after: Option<&str>,
         limit: u32,
-    ) -> Result<Vec<Record>, StoreError> {
+    ) -> Result<AllRecordsPage, StoreError> {
         let query = |prefix: &str, after: Option<&str>| {
             let (prefix, after) = (prefix.to_owned(), after.map(str::to_owned));
             RecordQuery { kind, prefix, after, limit }
         };
-        let mut records = self.readable_records(query("", after)).await?;
-        let (mut start, mut count) = (first_behind(after), 0);
-        while count < limit as usize {
-            let groups = self.next_groups(kind, &start).await?;
+        let mut first = FirstItems::default();
+        let (items, has_more) = self.first_record_items(&query("", after)).await?;
+        first.add(items, has_more);
+        let (mut start, mut count, mut bytes) = (first_behind(after), 0, 0);
+        loop {
+            let mut groups = self.next_groups(kind, &start).await?;
+            groups.retain(|group| first.end.as_ref().is_none_or(|end| group <= end));
             let Some(last) = groups.last() else { break };
-            let of_group = |group: &String| {
-                query(group, after.filter(|after| after.starts_with(group.as_str())))
-            };
-            let pages = groups.iter().map(|group| self.readable_records(of_group(group)));
-            for page in future::try_join_all(pages).await? {
-                count += page.len();
-                records.extend(page);
+            let queries: Vec<RecordQuery> = groups
+                .iter()
+                .map(|group| query(group, after.filter(|after| after.starts_with(group.as_str()))))
+                .collect();
+            let reads = queries.iter().map(|query| self.first_record_items(query));
+            for (items, has_more) in future::try_join_all(reads).await? {
+                count += items.len();
+                bytes += items.iter().map(Item::size).sum::<usize>();
+                first.add(items, has_more);
+            }
+            if count >= limit as usize || bytes >= MAX_PAGE_BYTES {
+                // The names of later groups are behind all those of this one.
+                first.end_at(format!("{last}~"));
+                break;
             }
             start = Bound::Excluded(last.clone());
         }
-        records.sort_by(|a, b| a.name.cmp(&b.name));
-        records.truncate(limit as usize);
-        Ok(records)
-    }
-
-    /// The records that `query` finds. Those that cannot be read are left out, and the next ones are
-    /// read instead: there are fewer than its limit only if no others follow.
-    async fn readable_records(&self, mut query: RecordQuery) -> Result<Vec<Record>, StoreError> {
-        let mut records = Vec::new();
-        loop {
-            let (page, next) = self.record_page(&query).await?;
-            records.extend(page);
-            if next.is_none() || records.len() >= query.limit as usize {
-                return Ok(records);
+        let (items, next) = first.into_page(limit as usize);
+        let mut page = AllRecordsPage { next, ..AllRecordsPage::default() };
+        let (records, now) = (self.records_in(kind, &items).await?, self.now());
+        for (item, record) in items.into_iter().zip(records) {
+            match record {
+                Some(record) => page.records.push(record),
+                // The table may have expired its parts.
+                None if record::is_divided(&item) && record::time_of(&item) <= now => {}
+                None => page.damaged.push(item.key.s),
             }
-            query.after = next;
         }
+        Ok(page)
     }
 
     /// The first groups of `kind` from `start` on, in order: as many as are read at once.

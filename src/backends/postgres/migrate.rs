@@ -1,4 +1,5 @@
-//! The schema: made and changed by the first server that needs it, while others wait.
+//! The schema: made and changed by the first server that needs it, while others wait. A command that works
+//! next to running servers makes it, and never changes it.
 
 use std::time::Duration;
 
@@ -19,6 +20,15 @@ const TIMEOUT: Duration = Duration::from_mins(3);
 /// How often a migration that met another server's is repeated.
 const MAX_REPEATS: usize = 20;
 
+/// Which tables are brought to the newest format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Migrate {
+    /// Those of any release before this one.
+    Any,
+    /// Only those of an empty schema. Servers of another release may use the others.
+    New,
+}
+
 /// Why the tables cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -37,6 +47,19 @@ pub enum OpenError {
         /// The latest format that this release knows.
         known: i32,
     },
+    /// An earlier release made them, and its servers may use them.
+    #[error(
+        "the schema {schema} has format {found}, and this release needs format {known}; run the \
+         release that its servers run, or start a server of this release first, which changes the tables"
+    )]
+    Older {
+        /// The schema.
+        schema: String,
+        /// Its format.
+        found: i32,
+        /// The format that this release needs.
+        known: i32,
+    },
     /// A pooler between this server and the database gives no connection a session of its own.
     #[error(
         "a pooler in transaction mode is between this server and the database, and would lose the \
@@ -49,21 +72,25 @@ pub enum OpenError {
     Store(#[from] StoreError),
 }
 
-/// Brings the tables in `schema` to the newest format.
+/// Brings the tables in `schema` to the newest format, if they are among `which`.
 ///
 /// # Errors
 ///
-/// [`OpenError`].
-pub(super) async fn migrate(link: &Link, schema: &str) -> Result<(), OpenError> {
+/// [`OpenError`]. After [`OpenError::Newer`] and [`OpenError::Older`] nothing has changed.
+pub(super) async fn migrate(link: &Link, schema: &str, which: Migrate) -> Result<(), OpenError> {
+    let known = MIGRATIONS.len() as i32;
     let mut repeats = 0;
     loop {
-        let made = tokio::time::timeout(TIMEOUT, once(link, schema)).await;
+        let made = tokio::time::timeout(TIMEOUT, once(link, schema, which)).await;
         match made.map_err(StoreError::unavailable)? {
-            Ok((_, min_reader)) if min_reader <= MIGRATIONS.len() as i32 => return Ok(()),
-            Ok((found, min_reader)) => {
-                let (schema, known) = (schema.to_owned(), MIGRATIONS.len() as i32);
+            Ok((found, min_reader)) if min_reader > known => {
+                let schema = schema.to_owned();
                 return Err(OpenError::Newer { schema, found, min_reader, known });
             }
+            Ok((found, _)) if found < known => {
+                return Err(OpenError::Older { schema: schema.to_owned(), found, known });
+            }
+            Ok(_) => return Ok(()),
             Err(error) if is_race(&error) && repeats < MAX_REPEATS => {
                 repeats += 1;
                 link.run("ROLLBACK").await.map_err(Fault::into_error)?;
@@ -106,9 +133,13 @@ fn is_race(error: &tokio_postgres::Error) -> bool {
     })
 }
 
-/// Makes the missing migrations in one transaction. Returns the format, and the one that a release
-/// must know.
-async fn once(link: &Link, schema: &str) -> Result<(i32, i32), tokio_postgres::Error> {
+/// Makes the missing migrations in one transaction, if the tables are among `which`. Returns the format
+/// after it, and the one that a release must know.
+async fn once(
+    link: &Link,
+    schema: &str,
+    which: Migrate,
+) -> Result<(i32, i32), tokio_postgres::Error> {
     let client = &link.client;
     let known =
         client.query("SELECT 1 FROM pg_namespace WHERE nspname = $1::text", &[&schema]).await?;
@@ -133,7 +164,8 @@ async fn once(link: &Link, schema: &str) -> Result<(i32, i32), tokio_postgres::E
     let newest =
         client.query_one("SELECT max(n), max(min_reader) FROM schema_version", &[]).await?;
     let (mut format, mut min_reader): (i32, i32) = (newest.try_get(0)?, newest.try_get(1)?);
-    while let Some((migration, reader)) = MIGRATIONS.get(format as usize) {
+    let is_meant = which == Migrate::Any || format == 0;
+    while let Some((migration, reader)) = MIGRATIONS.get(format as usize).filter(|_| is_meant) {
         format += 1;
         min_reader = min_reader.max(*reader);
         client.batch_execute(migration).await?;

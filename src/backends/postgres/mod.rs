@@ -62,6 +62,7 @@ pub use settings::{BadAddress, Settings};
 use connect::{Connector, Readers};
 use due::{Positions, Unsent};
 use items_version::ItemsVersion;
+use migrate::Migrate;
 use names::Names;
 use tidegate_core::port::Clock;
 use writer::{Drawn, Writer};
@@ -99,12 +100,30 @@ impl PostgresStore {
     /// [`OpenError`] if the database cannot be used, only through a pooler in transaction mode, or if a
     /// later release has changed its tables.
     pub async fn open(settings: Settings, clock: Arc<dyn Clock>) -> Result<Self, OpenError> {
+        Self::open_tables(settings, clock, Migrate::Any).await
+    }
+
+    /// As [`PostgresStore::open`], for a command that works next to running servers: tables of another
+    /// format are not changed, because these servers may not know the newest one.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`]; [`OpenError::Older`] if an earlier release made the tables.
+    pub async fn open_in_use(settings: Settings, clock: Arc<dyn Clock>) -> Result<Self, OpenError> {
+        Self::open_tables(settings, clock, Migrate::New).await
+    }
+
+    async fn open_tables(
+        settings: Settings,
+        clock: Arc<dyn Clock>,
+        which: Migrate,
+    ) -> Result<Self, OpenError> {
         let connector = Connector::new(settings)?;
         let link = connector.open().await?;
         if !connector.has_own_sessions(&link).await? {
             return Err(OpenError::Pooler);
         }
-        migrate::migrate(&link, connector.schema()).await?;
+        migrate::migrate(&link, connector.schema(), which).await?;
         let readers = Arc::new(Readers::new(connector.clone()));
         let names = Names::default();
         names.refresh(&readers).await?;

@@ -6,15 +6,17 @@ use async_trait::async_trait;
 
 use super::{
     PostgresStore,
+    look::record,
     names::Known,
+    read::RECORDS,
     row::{self, job_columns},
     text,
 };
 use tidegate_core::{
     job::{Job, JobId, QueueName},
     port::{
-        AllJobsPage, Movable,
-        job_store::{Key, StoreError, UnreadableJob},
+        AllJobsPage, AllRecordsPage, Movable,
+        job_store::{Key, RecordKind, StoreError, UnreadableJob},
     },
 };
 
@@ -76,6 +78,28 @@ impl Movable for PostgresStore {
             keys.push((key, job.parse().map_err(|_| damaged())?));
         }
         Ok(keys)
+    }
+
+    async fn all_records(
+        &self,
+        kind: RecordKind,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<AllRecordsPage, StoreError> {
+        let (kind, prefix, end) = (kind.as_str(), "", "~");
+        let (after, most) = (after.unwrap_or_default(), i64::from(limit));
+        let rows = self.readers.query(RECORDS, &[&kind, &prefix, &end, &after, &most]).await?;
+        let (mut page, mut last) = (AllRecordsPage::default(), None);
+        for row in &rows {
+            let (name, until): (&str, i64) = (row::column(row, 0)?, row::column(row, 1)?);
+            match record(kind, name, until, row::column(row, 2)?) {
+                Some(record) => page.records.push(record),
+                None => page.damaged.push(name.to_owned()),
+            }
+            last = Some(name);
+        }
+        page.next = last.filter(|_| rows.len() == limit as usize).map(str::to_owned);
+        Ok(page)
     }
 
     async fn ledger_queues(&self) -> Result<Vec<QueueName>, StoreError> {

@@ -9,7 +9,7 @@ use super::{
     Settings,
     connect::{Connector, Link},
     error::Fault,
-    migrate::{self, OpenError},
+    migrate::{self, Migrate, OpenError},
     partitions,
     statements::{ADD_ALONE, END_LIVES, SET_LIVES},
     writer::MAX_GROUPS,
@@ -50,7 +50,7 @@ impl RawPostgres {
     pub async fn open(settings: Settings, now: Timestamp) -> Result<Self, OpenError> {
         let connector = Connector::new(settings)?;
         let link = connector.open().await?;
-        migrate::migrate(&link, connector.schema()).await?;
+        migrate::migrate(&link, connector.schema(), Migrate::Any).await?;
         let forget_at = (now + RETENTION).millis();
         partitions::create_at(&link, forget_at, now).await.map_err(Fault::into_error)?;
         Ok(Self { link, now })

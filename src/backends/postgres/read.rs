@@ -74,7 +74,7 @@ const KEYS: &str = "SELECT w.n, k.key, k.job FROM unnest($1::int[], $2::smallint
      WHERE kind = w.kind AND type = w.type AND key = w.key OFFSET 0) k";
 const ITEMS: &str = "SELECT name, version, bytes FROM items WHERE kind = $1 AND version > 0 \
      ORDER BY name";
-const RECORDS: &str = "SELECT name, until, bytes FROM records \
+pub(super) const RECORDS: &str = "SELECT name, until, bytes FROM records \
      WHERE kind = $1 AND name >= $2 AND name < $3 AND name > $4 ORDER BY name LIMIT $5";
 const RECORD_COUNT: &str = "SELECT count(*) FROM records WHERE kind = $1";
 const FIRST_RECORDS: &str = "SELECT name, until FROM records WHERE kind = $1 \

@@ -9,13 +9,14 @@ use super::{
     SqliteStore,
     error::Failure,
     names::Names,
+    record,
     row::{self, RawText, key_sum, select_jobs},
 };
 use tidegate_core::{
     job::{JobId, QueueName},
     port::{
-        AllJobsPage, Movable,
-        job_store::{Key, StoreError},
+        AllJobsPage, AllRecordsPage, Movable,
+        job_store::{Key, RecordKind, StoreError},
     },
 };
 
@@ -51,6 +52,16 @@ impl Movable for SqliteStore {
             }
             Ok(keys)
         })
+    }
+
+    async fn all_records(
+        &self,
+        kind: RecordKind,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<AllRecordsPage, StoreError> {
+        let after = after.unwrap_or_default();
+        self.readers.read(|db| record::page_of_all(db, kind, after, limit))
     }
 
     async fn ledger_queues(&self) -> Result<Vec<QueueName>, StoreError> {

@@ -8,7 +8,10 @@ use super::{
 };
 use crate::unreadable::log_damage;
 use tidegate_core::{
-    port::job_store::{Purged, Record, RecordKind, RecordQuery},
+    port::{
+        AllRecordsPage,
+        job_store::{Purged, Record, RecordKind, RecordQuery},
+    },
     time::Timestamp,
 };
 
@@ -33,6 +36,43 @@ pub(super) fn page(db: &Connection, query: &RecordQuery) -> Result<Vec<Record>, 
         found.extend(record(row, query.kind, Damaged::IsAbsent)?);
     }
     Ok(found)
+}
+
+/// A page of all records of `kind` after the name `after`, with the names of the damaged ones.
+pub(super) fn page_of_all(
+    db: &Connection,
+    kind: RecordKind,
+    after: &str,
+    limit: u32,
+) -> Result<AllRecordsPage, Failure> {
+    let mut find = db.prepare_cached(
+        "SELECT name, until, bytes FROM records INDEXED BY records_by_name \
+         WHERE kind = ?1 AND name > ?2 AND name < '~' ORDER BY name LIMIT ?3",
+    )?;
+    let mut rows = find.query(params![kind.as_str(), after, limit])?;
+    let (mut page, mut last, mut count) = (AllRecordsPage::default(), String::new(), 0);
+    while let Some(row) = rows.next()? {
+        last = row.get::<_, RawText>(0)?.shown();
+        count += 1;
+        match record(row, kind, Damaged::IsAbsent)? {
+            Some(record) => page.records.push(record),
+            None => page.damaged.push(last.clone()),
+        }
+    }
+    if count == limit {
+        page.next = Some(last);
+        return Ok(page);
+    }
+    // No name of a record is behind the tilde, unless it is damaged.
+    let mut behind = db.prepare_cached(
+        "SELECT name FROM records INDEXED BY records_by_name \
+         WHERE kind = ?1 AND name >= '~' ORDER BY name LIMIT ?2",
+    )?;
+    let mut rows = behind.query(params![kind.as_str(), MAX_UNREADABLE_ROWS])?;
+    while let Some(row) = rows.next()? {
+        page.damaged.push(row.get::<_, RawText>(0)?.shown());
+    }
+    Ok(page)
 }
 
 /// What a record is that was damaged.

@@ -120,7 +120,12 @@ async fn moved(sides: &Move, ctx: &Context) -> anyhow::Result<()> {
     bar.finish_and_clear();
     let comparison = comparison?;
     print(sides, &copied, &comparison, ctx)?;
-    Ok(sides.finish(&begun, &comparison).await?)
+    sides.finish(&begun, &comparison).await?;
+    let damaged = comparison.damaged();
+    if damaged > 0 {
+        ctx.note(format_args!("damaged records of {from} that are not in {to}: {damaged}"));
+    }
+    Ok(())
 }
 
 /// Shows that `count` more records of `part` are done. How many there are is not known.
@@ -200,16 +205,18 @@ fn print(
             json!({
                 "part": part.part.to_string(), "copied": copied_of(part.part), "source": part.from,
                 "target": part.to, "differences": part.differences, "named": part.named,
+                "damaged": part.damaged, "damaged_named": part.damaged_named,
             })
         });
         let parts: Vec<Value> = parts.collect();
         let (from, to) = (&sides.from.place, &sides.to.place);
         ctx.print(json!({
-            "from": from, "to": to, "equal": comparison.is_equal(), "parts": parts,
+            "from": from, "to": to, "equal": comparison.is_equal(),
+            "damaged": comparison.damaged(), "parts": parts,
         }))?;
         return Ok(());
     }
-    let has_any = comparison.parts.iter().filter(|part| part.from + part.to > 0);
+    let has_any = comparison.parts.iter().filter(|part| part.from + part.to + part.damaged > 0);
     let rows = has_any.map(|part| {
         [
             part.part.to_string(),
@@ -217,12 +224,21 @@ fn print(
             part.from.to_string(),
             part.to.to_string(),
             part.differences.to_string(),
+            part.damaged.to_string(),
         ]
     });
-    let titles = ["PART", "COPIED", "SOURCE", "TARGET", "DIFFERENCES"];
+    let titles = ["PART", "COPIED", "SOURCE", "TARGET", "DIFFERENCES", "DAMAGED"];
     ctx.print_tables(output::table(ctx.look, titles, rows))?;
     for difference in comparison.parts.iter().flat_map(|part| &part.named) {
         ctx.print(difference)?;
+    }
+    for part in &comparison.parts {
+        for name in &part.damaged_named {
+            ctx.print(format_args!(
+                "{}: {name} is damaged in the source, and left out",
+                part.part
+            ))?;
+        }
     }
     Ok(())
 }

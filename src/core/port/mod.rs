@@ -25,7 +25,7 @@ pub use job_filter::JobFilter;
 pub use job_store::{
     Atomicity, Committed, ErrorSource, JobStore, StoreCapabilities, StoreError, Txn, Write,
 };
-pub use movable::{AllJobsPage, Movable};
+pub use movable::{AllJobsPage, AllRecordsPage, Movable};
 pub use notices::{ChangeBatch, Notice, Notices};
 pub use policy::Policy;
 pub use spans::Spans;

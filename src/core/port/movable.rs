@@ -18,6 +18,17 @@ pub struct AllJobsPage {
     pub next: Option<String>,
 }
 
+/// Some of the records of a kind, of all groups.
+#[derive(Clone, Debug, Default)]
+pub struct AllRecordsPage {
+    /// The records, by name.
+    pub records: Vec<Record>,
+    /// The names of damaged ones, as far as they can be read. Other calls leave these records out.
+    pub damaged: Vec<String>,
+    /// Where the next page starts; none on the last one. A page may be empty and have a next one.
+    pub next: Option<String>,
+}
+
 /// A store whose whole content can be listed, so that it can be moved to another store.
 ///
 /// The calls are for a store that no server uses meanwhile. A write between two pages may be missed.
@@ -34,17 +45,22 @@ pub trait Movable: JobStore {
     /// [`StoreError::Corrupt`] if one of them is damaged.
     async fn keys_of(&self, jobs: &[JobId]) -> Result<Vec<(Key, JobId)>, StoreError>;
 
-    /// The records of a kind after the name `after`, of all groups, by name: at most `limit` (1 to 1000).
+    /// A page of the records of a kind, of all groups, by name: at most `limit` (1 to 1000), the damaged
+    /// ones included, after `after`, the `next` of a page. A store may end a page earlier, so that it needs
+    /// a bounded amount of memory.
     async fn all_records(
         &self,
         kind: RecordKind,
         after: Option<&str>,
         limit: u32,
-    ) -> Result<Vec<Record>, StoreError> {
-        // A store that keeps groups apart finds them in another way.
+    ) -> Result<AllRecordsPage, StoreError> {
+        // A store that keeps groups apart, or whose records can be damaged, finds them in another way.
         let after = after.map(str::to_owned);
         let query = RecordQuery { kind, prefix: String::new(), after, limit };
-        Ok(self.records(&[query]).await?.pop().unwrap_or_default())
+        let records = self.records(&[query]).await?.pop().unwrap_or_default();
+        let last = records.last().filter(|_| records.len() >= limit as usize);
+        let next = last.map(|record| record.name.clone());
+        Ok(AllRecordsPage { records, damaged: Vec::new(), next })
     }
 
     /// The queues that have a ledger, by name.

@@ -59,6 +59,28 @@ impl Schema {
         }
         Ok((item.version, schema))
     }
+
+    /// Checks that a command of this release can write next to servers that run: it would not raise the
+    /// record, which they might not read then.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] if these servers write a lower form.
+    pub fn check_in_use(&self) -> Result<(), Error> {
+        self.check_form(WRITES)
+    }
+
+    /// The same for a command that writes the form `own`.
+    fn check_form(&self, own: u32) -> Result<(), Error> {
+        let Self { writes, release } = self;
+        if *writes == 0 || *writes >= own {
+            return Ok(());
+        }
+        Err(unusable(&format!(
+            "release {release} has written form {writes}, and this release writes form {own}: run \
+             the release of the servers, or start a server of this release first"
+        )))
+    }
 }
 
 fn unusable(why: &str) -> Error {
@@ -94,5 +116,18 @@ impl Engine {
             catalog = self.catalog().await?;
         }
         Err(contended(NAME))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_next_to_servers_raises_no_form() {
+        for (writes, own, is_good) in [(0, 2, true), (1, 2, false), (2, 2, true), (3, 2, true)] {
+            let schema = Schema { writes, release: "0.1.0".into() };
+            assert_eq!(schema.check_form(own).is_ok(), is_good, "{own} over {writes}");
+        }
     }
 }

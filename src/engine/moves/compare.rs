@@ -19,7 +19,7 @@ use tidegate_core::{
     port::job_store::{Item, ItemKind, Record, RecordKind},
 };
 
-/// Most differences of a part that are named.
+/// Most differences of a part that are named, and most damaged records of it.
 const MAX_NAMED: usize = 20;
 
 /// What a comparison found.
@@ -33,6 +33,11 @@ impl Comparison {
     /// Whether both sides have the same.
     pub fn is_equal(&self) -> bool {
         self.parts.iter().all(|part| part.differences == 0)
+    }
+
+    /// How many records of the source are damaged, and not in the target.
+    pub fn damaged(&self) -> u64 {
+        self.parts.iter().map(|part| part.damaged).sum()
     }
 }
 
@@ -49,12 +54,24 @@ pub struct PartComparison {
     pub differences: u64,
     /// The first of these, for people.
     pub named: Vec<String>,
+    /// How many records of the source are damaged, and not in the target. They are no differences.
+    pub damaged: u64,
+    /// The names of the first of these, as far as they can be read.
+    pub damaged_named: Vec<String>,
 }
 
 impl PartComparison {
     /// A part before its comparison.
     pub(super) fn new(part: Part) -> Self {
-        Self { part, from: 0, to: 0, differences: 0, named: Vec::new() }
+        Self {
+            part,
+            from: 0,
+            to: 0,
+            differences: 0,
+            named: Vec::new(),
+            damaged: 0,
+            damaged_named: Vec::new(),
+        }
     }
 
     fn add(&mut self, difference: String) {
@@ -77,6 +94,14 @@ impl PartComparison {
     /// The sides have different records `name`.
     pub(super) fn different(&mut self, name: impl Display) {
         self.add(format!("{name} is different in the target"));
+    }
+
+    /// The source has `name`, which cannot be read and so was not copied.
+    fn left_out(&mut self, name: String) {
+        self.damaged += 1;
+        if self.damaged_named.len() < MAX_NAMED {
+            self.damaged_named.push(name);
+        }
     }
 
     /// Compares the records of both sides by name.
@@ -105,7 +130,8 @@ impl Move {
     ///
     /// # Errors
     ///
-    /// A side cannot be read, or a record of one is damaged. A difference is not an error.
+    /// A side cannot be read, or a job, a ledger or an item of one is damaged. A difference is not an
+    /// error, and a damaged record is counted.
     pub async fn compare(&self, on_progress: OnProgress<'_>) -> Result<Comparison, MoveError> {
         let mut comparison = Comparison::default();
         for part in Part::all() {
@@ -240,7 +266,10 @@ impl Move {
         let mut here = RecordList::new(&self.from, kind);
         let mut there = RecordList::new(&self.to, kind);
         loop {
-            here.fill().await?;
+            for name in here.fill().await? {
+                compared.left_out(name);
+            }
+            // One that is damaged there is missing.
             there.fill().await?;
             let names = (here.first_name(), there.first_name());
             let (has_here, has_there) = match names {
@@ -274,7 +303,7 @@ struct RecordList<'a> {
     kind: RecordKind,
     /// Records that were read and not compared yet.
     page: VecDeque<Record>,
-    /// The last name that was read.
+    /// Where the next page starts.
     after: Option<String>,
     is_over: bool,
 }
@@ -284,15 +313,18 @@ impl<'a> RecordList<'a> {
         Self { side, kind, page: VecDeque::new(), after: None, is_over: false }
     }
 
-    /// Reads the next page if the last one is used up.
-    async fn fill(&mut self) -> Result<(), MoveError> {
-        if self.page.is_empty() && !self.is_over {
+    /// Reads the next pages if the last one is used up, until one has records. Returns the names of the
+    /// damaged records that were met.
+    async fn fill(&mut self) -> Result<Vec<String>, MoveError> {
+        let mut damaged = Vec::new();
+        while self.page.is_empty() && !self.is_over {
             let page = self.side.record_page(self.kind, self.after.take(), PAGE_RECORDS).await?;
-            self.after = page.last().map(|record| record.name.clone());
-            self.is_over = page.is_empty();
-            self.page = page.into();
+            self.is_over = page.next.is_none();
+            self.after = page.next;
+            self.page = page.records.into();
+            damaged.extend(page.damaged);
         }
-        Ok(())
+        Ok(damaged)
     }
 
     fn first_name(&self) -> Option<&str> {

@@ -11,7 +11,7 @@ use super::{
 use tidegate_core::{
     job::QueueName,
     port::{
-        StoreError, Txn, Write,
+        AllRecordsPage, StoreError, Txn, Write,
         job_store::{Expect, ItemKind, RecordKind},
     },
 };
@@ -173,8 +173,8 @@ impl Move {
         kind: RecordKind,
         after: Option<String>,
     ) -> Result<Page, MoveError> {
-        let mut records = self.from.record_page(kind, after, PAGE_RECORDS).await?;
-        let next = records.last().map(|record| record.name.clone());
+        let AllRecordsPage { mut records, next, .. } =
+            self.from.record_page(kind, after, PAGE_RECORDS).await?;
         let now = self.clock.now();
         records.retain(|record| !kind.is_transient() || record.until > now);
         let count = records.len() as u64;

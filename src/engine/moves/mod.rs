@@ -14,8 +14,9 @@
 //! Ids, versions and revisions stay as they are, so that leases, keys and grants go on.
 //!
 //! What is not moved: jobs past their retention, which readers no longer see; transient records past
-//! their time; damaged records, which readers leave out and log; the records of servers, and how far jobs
-//! were dispatched; and batches that no ledger names, which a tick would remove.
+//! their time; damaged records, which readers leave out, and which the comparison counts and names; the
+//! records of servers, and how far jobs were dispatched; and batches that no ledger names, which a tick
+//! would remove. Anything else that is damaged stops a move.
 //!
 //! Read in this order: [`part`] (what there is to move), [`mark`], [`begin`], [`ready`], [`copy`],
 //! [`mod@write`], [`ledgers`], [`objects`], [`compare`], [`job_parts`].

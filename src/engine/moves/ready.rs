@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{Move, MoveError, Part, Side, copy::PAGE_JOBS, mark};
 use tidegate_core::port::{
-    Inbox, InboxClosing, Txn, Write,
+    AllRecordsPage, Inbox, InboxClosing, Txn, Write,
     job_store::{ItemKind, Record, RecordKind},
 };
 
@@ -19,8 +19,8 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// How many of the longest writes a call may take that had read the configuration before the mark: an
 /// enqueue trusts one for a second, and stores large bodies before its commit.
 const CALL_WRITES: u32 = 3;
-/// Most servers that share a store.
-const MAX_SERVERS: u32 = 1000;
+/// Records of servers in a page.
+const PAGE_SERVERS: u32 = 1000;
 /// How often an inbox is closed that open transactions use. Each attempt waits for them: on Postgres 2 s.
 const MAX_CLOSINGS: u32 = 5;
 
@@ -102,7 +102,10 @@ impl Side {
                 let queues = self.store.ledger_queues().await;
                 !queues.map_err(|error| self.failed(error))?.is_empty()
             }
-            Part::Records(kind) => !self.record_page(kind, None, 1).await?.is_empty(),
+            Part::Records(kind) => {
+                let page = self.record_page(kind, None, 1).await?;
+                !page.records.is_empty() || !page.damaged.is_empty() || page.next.is_some()
+            }
             Part::Items(ItemKind::Schema) => false,
             Part::Items(kind) => !self.items(kind).await?.is_empty(),
         })
@@ -145,21 +148,26 @@ impl Side {
         self.commit(removals).await.map(drop)
     }
 
-    /// The records of a kind after `after`, by name.
+    /// A page of the records of a kind after `after`, by name.
     pub(super) async fn record_page(
         &self,
         kind: RecordKind,
         after: Option<String>,
         limit: u32,
-    ) -> Result<Vec<Record>, MoveError> {
-        let records = self.store.all_records(kind, after.as_deref(), limit).await;
-        records.map_err(|error| self.failed(error))
+    ) -> Result<AllRecordsPage, MoveError> {
+        let page = self.store.all_records(kind, after.as_deref(), limit).await;
+        page.map_err(|error| self.failed(error))
     }
 
     /// The records of the servers that use the store, or did.
     async fn servers(&self) -> Result<BTreeMap<String, Record>, MoveError> {
-        let records = self.record_page(RecordKind::Server, None, MAX_SERVERS).await?;
-        Ok(records.into_iter().map(|record| (record.name.clone(), record)).collect())
+        let (mut servers, mut after) = (BTreeMap::new(), None);
+        loop {
+            let page = self.record_page(RecordKind::Server, after, PAGE_SERVERS).await?;
+            servers.extend(page.records.into_iter().map(|record| (record.name.clone(), record)));
+            let Some(next) = page.next else { return Ok(servers) };
+            after = Some(next);
+        }
     }
 
     /// Closes the inbox, and refuses if it holds requests, or if transactions that may have made some do

@@ -69,7 +69,7 @@ pub use crate::runtime::embedded::open::{
 };
 #[cfg(feature = "embedded")]
 pub use crate::runtime::embedded::place::{
-    BadSecret, Place, PlaceError, check_secrets, unsealed_engine,
+    BadSecret, Place, PlaceError, check_secrets, open_in_use, unsealed_engine,
 };
 pub use crate::runtime::plugin_registry::CannotPush;
 pub use crate::runtime::serverless::{NEAR, SweepReport};

@@ -1,6 +1,15 @@
 //! Servers in memory for the tests of this folder. Only the tests move time.
 
-use std::{pin::pin, sync::Arc, task::Poll, time::Duration};
+use std::{
+    collections::BTreeMap,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    task::Poll,
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use futures_util::poll;
@@ -8,11 +17,15 @@ use object_store::{ObjectStore, memory::InMemory};
 
 use super::{Builder, Server};
 use tidegate_backends::system::SystemEntropy;
-use tidegate_core::port::{
-    Target,
-    job_store::SharedStore,
-    policy::NoPolicy,
-    target::{Request, Response, TargetError},
+use tidegate_core::{
+    event::Event,
+    port::{
+        JobStore, StoreError, StoreLayer, Target,
+        job_store::SharedStore,
+        policy::NoPolicy,
+        store_layer::Operation,
+        target::{Request, Response, TargetError},
+    },
 };
 use tidegate_engine::{
     Ports,
@@ -27,6 +40,51 @@ pub(super) struct AcceptAll;
 impl Target for AcceptAll {
     async fn call(&self, _: Request) -> Result<Response, TargetError> {
         Ok(Response { status: 200, headers: Vec::new(), body: bytes::Bytes::new() })
+    }
+}
+
+/// A store that counts commits, and refuses them while a test wants it.
+pub(super) struct RefusingStore {
+    store: SharedStore,
+    commits: AtomicUsize,
+    refuses: AtomicBool,
+}
+
+impl RefusingStore {
+    /// A store that passes all calls on to `store`.
+    pub(super) fn new(store: SharedStore) -> Arc<Self> {
+        let (commits, refuses) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Arc::new(Self { store, commits, refuses })
+    }
+
+    /// Refuses commits from now on, or no longer.
+    pub(super) fn refuse(&self, refuses: bool) {
+        self.refuses.store(refuses, Ordering::Relaxed);
+    }
+
+    /// How many commits it did not refuse.
+    pub(super) fn commits(&self) -> usize {
+        self.commits.load(Ordering::Relaxed)
+    }
+}
+
+impl StoreLayer for RefusingStore {
+    fn inner(&self) -> &dyn JobStore {
+        &*self.store
+    }
+
+    async fn around<T: Send>(
+        &self,
+        operation: Operation,
+        call: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        if operation == Operation::Commit {
+            if self.refuses.load(Ordering::Relaxed) {
+                return Err(StoreError::unavailable("refused"));
+            }
+            self.commits.fetch_add(1, Ordering::Relaxed);
+        }
+        call.await
     }
 }
 
@@ -63,6 +121,23 @@ pub(super) async fn server_on_faulty_objects() -> (Server, Arc<FaultyObjects>) {
     let store = Arc::new(MemoryStore::new());
     let server = builder_on(&clock, store, Arc::clone(&objects) as _).start().await.unwrap();
     (server, objects)
+}
+
+/// Sends the event `id` of type `put` to `server`.
+pub(super) async fn send_event(server: &Server, id: &str) {
+    let event = Event {
+        id: id.to_owned(),
+        source: "/bucket".into(),
+        event_type: "put".into(),
+        subject: None,
+        time: None,
+        data_content_type: None,
+        data_schema: None,
+        extensions: BTreeMap::new(),
+        data: None,
+    };
+    let answers = server.ingest(&[event]).await;
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
 }
 
 /// Yields until `good` returns `true`.

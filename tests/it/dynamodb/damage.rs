@@ -14,7 +14,8 @@ use tidegate_core::{
     port::{
         Committed, JobStore, Movable as _, Write,
         job_store::{
-            CurrentRecord, DueQuery, Expect, Key, ListQuery, Record, RecordKind, RecordQuery,
+            CurrentRecord, DueQuery, Expect, Key, ListQuery, RECORD_BYTES, Record, RecordKind,
+            RecordQuery,
         },
     },
     queue::order::Order,
@@ -69,6 +70,19 @@ impl Fixture {
         }
         let changes: Vec<Change> = items.into_iter().map(Change::Put).collect();
         self.table.write(&changes).await.unwrap();
+    }
+
+    /// All records of `kind` in pages of `limit`, and the names of the damaged ones.
+    async fn all_records(&self, kind: RecordKind, limit: u32) -> (Vec<Vec<Record>>, Vec<String>) {
+        let (mut pages, mut damaged, mut after) = (Vec::new(), Vec::new(), None::<String>);
+        loop {
+            let page = self.store.all_records(kind, after.as_deref(), limit).await.unwrap();
+            pages.push(page.records);
+            damaged.extend(page.damaged);
+            let Some(next) = page.next else { return (pages, damaged) };
+            assert!(after.is_none_or(|after| after < next), "it goes on");
+            after = Some(next);
+        }
     }
 
     /// The ids of the due jobs.
@@ -236,16 +250,55 @@ async fn a_move_reads_on_behind_a_damaged_record() {
         fixture.write(Write::PutRecord(record)).await;
     }
     fixture.flip_in('h', |item| item.key.s == "a.2").await;
-    let mut found: Vec<String> = Vec::new();
-    loop {
-        let after = found.last().map(String::as_str);
-        let page = fixture.store.all_records(kind, after, 2).await.unwrap();
-        if page.is_empty() {
-            break;
-        }
-        found.extend(page.into_iter().map(|record| record.name));
-    }
+    let (pages, damaged) = fixture.all_records(kind, 2).await;
+    let found: Vec<&str> = pages.iter().flatten().map(|record| &record.name[..]).collect();
     assert_eq!(found, ["a.1", "a.3", "a.4", "b.1"]);
+    assert_eq!(damaged, ["a.2"]);
+}
+
+#[tokio::test]
+async fn a_page_of_all_groups_has_a_bounded_size() {
+    let fixture = Fixture::new();
+    let (kind, until) = (RecordKind::Log, at(1000));
+    let mut names = vec!["a-c".to_owned()];
+    for group in ["a", "a-b", "b"] {
+        names.extend((0..3).map(|n| format!("{group}.{n}")));
+    }
+    for name in &names {
+        let record = Record { kind, name: name.clone(), until, bytes: vec![7; RECORD_BYTES] };
+        fixture.write(Write::PutRecord(record)).await;
+    }
+    let (pages, damaged) = fixture.all_records(kind, 1000).await;
+    for page in &pages {
+        let bytes: usize = page.iter().map(|record| record.bytes.len()).sum();
+        assert!(bytes <= 8 << 20, "a page has {bytes} bytes");
+    }
+    let found: Vec<&str> = pages.iter().flatten().map(|record| &record.name[..]).collect();
+    names.sort_unstable();
+    assert_eq!(found, names);
+    assert!(damaged.is_empty(), "{damaged:?}");
+}
+
+#[tokio::test]
+async fn pages_of_all_groups_leave_out_nothing() {
+    let fixture = Fixture::new();
+    let (kind, until) = (RecordKind::Log, at(1000));
+    // More groups than are read at once, some with more records than a page has.
+    let mut names: Vec<String> = (0..20).map(|n| format!("g{n:02}-x")).collect();
+    for group in 0..40 {
+        names.extend((0..=group % 5).map(|n| format!("g{group:02}.{n}")));
+    }
+    for name in &names {
+        let record = Record { kind, name: name.clone(), until, bytes: b"{}".to_vec() };
+        fixture.write(Write::PutRecord(record)).await;
+    }
+    names.sort_unstable();
+    for limit in [1, 3, 4, 7, 1000] {
+        let (pages, _) = fixture.all_records(kind, limit).await;
+        assert!(pages.iter().all(|page| page.len() <= limit as usize));
+        let found: Vec<&str> = pages.iter().flatten().map(|record| &record.name[..]).collect();
+        assert_eq!(found, names, "in pages of {limit}");
+    }
 }
 
 #[tokio::test]

@@ -3,9 +3,12 @@
 use std::{path::Path, process::Output};
 
 use serde_json::{Value, json};
-use tidegate_backends::postgres::test_server;
+use tidegate_backends::{postgres::test_server, sqlite::database};
 
 use super::serve::{Setup, Tidegate, program, text};
+
+/// A database that no command uses, because both places are named.
+const UNUSED: &str = "postgres://db.example/unused";
 
 /// Runs `tidegate move` with the database and the key in its environment.
 async fn run(store: &str, key: &Path, args: &[&str]) -> Output {
@@ -142,6 +145,32 @@ async fn a_move_that_is_given_up_leaves_the_source_in_use() {
     let _setup = tide.stop().await;
     let again = refused(&run(&store, &key, &["--from", text(&data)]).await);
     assert!(again.contains("is not empty"), "{again}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_record_is_named_by_a_move() {
+    let tide = filled().await;
+    let data = tide.data();
+    let _setup = tide.stop().await;
+    let db = rusqlite::Connection::open(database(&data)).unwrap();
+    let first = "WHERE n = (SELECT min(n) FROM records WHERE kind = 'audit')";
+    let read = format!("SELECT name FROM records {first}");
+    let name: String = db.query_row(&read, [], |row| row.get(0)).unwrap();
+    let damage = format!("UPDATE records SET bytes = x'00' {first}");
+    assert_eq!(db.execute(&damage, []).unwrap(), 1);
+    drop(db);
+    let (to, key) = (data.with_extension("to"), data.join("key"));
+    let args = ["--from", text(&data), "--to", text(&to)];
+    let output = run(UNUSED, &key, &args).await;
+    let table = succeeded(&output);
+    let line = format!("records: audit: {name} is damaged in the source, and left out");
+    assert!(table.contains("DAMAGED") && table.contains(&line), "{table}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("that are not in") && said.contains(": 1"), "{said}");
+    let args = [&args[..], &["--check", "--json"]].concat();
+    let compared: Value =
+        serde_json::from_str(&succeeded(&run(UNUSED, &key, &args).await)).unwrap();
+    assert_eq!((&compared["equal"], &compared["damaged"]), (&json!(true), &json!(1)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,6 +1,7 @@
 //! Moves of a whole store: every record arrives, whenever a move is interrupted; every difference is
-//! found; and no engine uses a store that is a part of a move.
+//! found; damaged records are counted; and no engine uses a store that is a part of a move.
 
+mod damaged;
 mod differences;
 mod interrupted;
 mod marks;

@@ -1,15 +1,17 @@
 //! A store in memory, moved to Postgres and back.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use object_store::memory::InMemory;
 
-use super::server::{NOW, RUNTIME, clock, open, settings};
+use super::server::{NOW, RUNTIME, clock, open, rows, settings};
 use tidegate_core::{
     job::{Encoding, Event},
     port::{
         Movable,
-        job_store::{Committed, Expect, ItemKind, JobStore as _, Key, Txn, Write},
+        job_store::{
+            Committed, Expect, ItemKind, JobStore as _, Key, Record, RecordKind, Txn, Write,
+        },
     },
     queue::Ledger,
 };
@@ -85,4 +87,22 @@ fn everything_goes_to_postgres_and_back() {
         let counts = to.store.depth(None).await.unwrap().counts;
         assert_eq!(counts.iter().map(|depth| depth.jobs).sum::<u64>(), 499);
     });
+}
+
+#[test]
+fn a_page_of_all_records_names_the_damaged_ones() {
+    let (store, kind) = (open(&settings()), RecordKind::Audit);
+    let put = |name: &str| {
+        let (until, bytes) = (NOW + Duration::from_mins(1), b"{}".to_vec());
+        vec![Write::PutRecord(Record { kind, name: name.to_owned(), until, bytes })]
+    };
+    RUNTIME.block_on(store.commit(["a", "b", "c"].map(put).into())).unwrap();
+    rows(&store, "UPDATE records SET bytes = 'x' WHERE name = 'b'");
+    let page = |after| {
+        let page = RUNTIME.block_on(store.all_records(kind, after, 2)).unwrap();
+        let names: Vec<String> = page.records.into_iter().map(|record| record.name).collect();
+        (names, page.damaged, page.next)
+    };
+    assert_eq!(page(None), (vec!["a".into()], vec!["b".into()], Some("b".into())));
+    assert_eq!(page(Some("b")), (vec!["c".into()], Vec::new(), None));
 }

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use rand::{RngExt, SeedableRng, rngs::StdRng, seq::SliceRandom};
 
 use super::server::{self, RUNTIME, WAITING, open, rows, settings, settings_of_a_database, store};
-use crate::postgres::{OpenError, PostgresStore, connect::in_order};
+use crate::postgres::{OpenError, PostgresStore, Settings, connect::in_order};
 use tidegate_core::{
     job::{Job, Revision},
     port::job_store::{Committed, CurrentRecord, Expect, ItemKind, JobStore, Key, Txn, Write},
@@ -365,6 +365,26 @@ fn the_release_before_can_use_newer_tables() {
     assert!(open().is_ok());
     rows(&store, "INSERT INTO schema_version VALUES (100, 98)");
     let error = open().map(drop).unwrap_err();
+    assert!(matches!(error, OpenError::Newer { found: 100, min_reader: 98, .. }), "{error}");
+}
+
+#[test]
+fn a_command_next_to_servers_changes_no_tables() {
+    let (settings, empty) = (settings(), settings());
+    let store = open(&settings);
+    let open_in_use = |settings: &Settings| {
+        let opened = PostgresStore::open_in_use(settings.clone(), server::clock());
+        RUNTIME.block_on(opened).map(drop)
+    };
+    assert!(open_in_use(&settings).is_ok() && open_in_use(&empty).is_ok());
+    // As an earlier release left them.
+    rows(&store, "DELETE FROM schema_version WHERE n = 2");
+    let error = open_in_use(&settings).unwrap_err();
+    assert!(matches!(error, OpenError::Older { found: 1, known: 2, .. }), "{error}");
+    let formats = rows(&store, "SELECT max(n) FROM schema_version");
+    assert_eq!(formats[0].get::<_, i32>(0), 1);
+    rows(&store, "INSERT INTO schema_version VALUES (2, 1), (100, 98)");
+    let error = open_in_use(&settings).unwrap_err();
     assert!(matches!(error, OpenError::Newer { found: 100, min_reader: 98, .. }), "{error}");
 }
 

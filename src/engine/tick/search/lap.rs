@@ -103,8 +103,15 @@ impl Search<'_> {
     }
 
     /// Whether this lap visits all partitions before it reads one of them to its end.
-    fn visits_first(&self) -> bool {
+    pub(super) fn visits_first(&self) -> bool {
         self.plan.throttling.is_some() && self.plan.lap.depth != Depth::ToTheEnd
+    }
+
+    /// Whether the lap over the partitions is over with a tick that goes from `last_partition` to `end`.
+    pub(super) fn is_lap_over(&self, last_partition: Option<&str>, end: Option<&str>) -> bool {
+        let from = last_partition.unwrap_or_default();
+        let lap_start = self.plan.lap_start.as_deref().unwrap_or(from);
+        end.is_none_or(|end| passes(lap_start, from, end))
     }
 
     /// Continues the lap over the partitions, which was at `last_partition` before this tick and is
@@ -114,9 +121,11 @@ impl Search<'_> {
         last_partition: Option<&str>,
         end: Option<String>,
     ) {
-        let from = last_partition.unwrap_or_default();
-        let lap_start = self.plan.lap_start.take().unwrap_or_else(|| from.to_owned());
-        if let Some(last) = end.filter(|end| !passes(&lap_start, from, end)) {
+        let is_over = self.is_lap_over(last_partition, end.as_deref());
+        let lap_start = self.plan.lap_start.take();
+        if let Some(last) = end.filter(|_| !is_over) {
+            let lap_start =
+                lap_start.unwrap_or_else(|| last_partition.unwrap_or_default().to_owned());
             self.plan.last_partition = Some(last);
             self.plan.lap_start = Some(lap_start);
         }

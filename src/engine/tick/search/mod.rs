@@ -8,10 +8,11 @@ mod admit;
 mod capacities;
 mod lap;
 mod partitions;
+mod turns;
 
 pub(super) use capacities::Capacities;
 pub(super) use lap::Lap;
-pub(crate) use partitions::Turns;
+pub(crate) use turns::Turns;
 
 use std::{collections::HashMap, ops::ControlFlow, sync::Arc};
 

@@ -3,10 +3,13 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     ops::ControlFlow,
-    time::Duration,
 };
 
-use super::{Search, lap::Lap};
+use super::{
+    Search,
+    lap::Lap,
+    turns::{Turns, is_behind, left_off, record_reached},
+};
 use crate::{
     Engine, Error,
     tick::throttle::{MIN_THROTTLER_PAGE, Throttling},
@@ -46,7 +49,8 @@ impl Search<'_> {
     ///
     /// If nothing stops it, the search continues in the next tick: first deeper into each partition
     /// that has more (`scan_cursor`), then with the partitions that one tick does not visit, until
-    /// the lap is complete (`lap_start`). With a throttler, a [`Lap`] of first pages comes before.
+    /// the lap is complete (`lap_start`). With a throttler, a [`Lap`] of first pages comes before. In such a
+    /// lap, what is behind the cursor is read once: by its last tick, if the first pages leave slots.
     pub(super) async fn scan_partitions(&mut self) -> Result<(), Error> {
         let types = self.capacities.types();
         if types.is_empty() || self.admission.closed(false) {
@@ -66,8 +70,9 @@ impl Search<'_> {
             .partitions_in_turn(self.queue, &types, self.now, last, &BTreeSet::new())
             .await?;
         self.plan.wake_to_start(turn.next_due);
-        let mut pages =
-            self.partition_pages(&turn.names, types.clone(), start.cursor.as_ref()).await?;
+        let is_first_lap = self.visits_first();
+        let cursor = start.cursor.as_ref().filter(|_| !is_first_lap);
+        let mut pages = self.partition_pages(&turn.names, types.clone(), cursor).await?;
         let seen = SeenPartitions {
             pages: self.seen_pages(&turn.names, &pages),
             from: last,
@@ -75,22 +80,39 @@ impl Search<'_> {
         };
         let waiting: Vec<&Job> = pages.jobs.iter().flat_map(std::vec::IntoIter::as_slice).collect();
         self.estimate_waiting(&waiting, &types, Some(seen)).await?;
-        let mut stopped = false;
-        if self.plan.may_call_throttler() {
-            match self.throttle_in_turn(&mut pages.jobs, start.cursor.as_ref()).await? {
-                Some(left_off) => pages.resume_at(left_off, start.cursor.as_ref()),
-                None => stopped = true,
-            }
-        } else {
-            self.offer_in_turn(&mut pages.jobs);
+        let mut stopped = self.offer_pages(&mut pages, cursor).await?;
+        let reads_on = !stopped && is_first_lap && self.is_lap_over(last, turn.end.as_deref());
+        if let Some(cursor) = start.cursor.as_ref().filter(|_| reads_on) {
+            let types = self.capacities.types();
+            let mut behind = self.partition_pages(&[], types, Some(cursor)).await?;
+            stopped = self.offer_pages(&mut behind, Some(cursor)).await?;
+            pages.deeper = behind.deeper;
         }
-        if stopped || self.admission.closed(false) || self.capacities.types().is_empty() {
+        if stopped {
             (self.plan.scan_cursor, self.plan.lap_start) = (start.cursor, None);
             self.plan.lap = Lap::default();
         } else {
             self.advance_scan(start, turn.end, pages);
         }
         Ok(())
+    }
+
+    /// Offers the candidates of `pages`. The last page may be the one behind `cursor`. Returns whether the
+    /// search stops here.
+    async fn offer_pages(
+        &mut self,
+        pages: &mut PartitionPages,
+        cursor: Option<&Position>,
+    ) -> Result<bool, Error> {
+        if self.plan.may_call_throttler() {
+            match self.throttle_in_turn(&mut pages.jobs, cursor).await? {
+                Some(left_off) => pages.resume_at(left_off, cursor),
+                None => return Ok(true),
+            }
+        } else {
+            self.offer_in_turn(&mut pages.jobs);
+        }
+        Ok(self.admission.closed(false) || self.capacities.types().is_empty())
     }
 
     /// What the first pages of the partitions in `names` show of the jobs that wait there; empty if
@@ -139,7 +161,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Reads the first page of each partition in `names`, and the page behind `cursor`.
+    /// Reads the first page of each partition in `names`, and the page behind `cursor`, if there is one.
     async fn partition_pages(
         &mut self,
         names: &[String],
@@ -299,72 +321,4 @@ impl Engine {
         }
         Ok(turn)
     }
-}
-
-/// Takes one job of each partition in turn, until all are empty.
-pub(crate) struct Turns<'a> {
-    partitions: &'a mut [std::vec::IntoIter<Job>],
-    next: usize,
-}
-
-impl<'a> Turns<'a> {
-    pub(crate) fn of(partitions: &'a mut [std::vec::IntoIter<Job>]) -> Self {
-        Self { partitions, next: 0 }
-    }
-}
-
-impl Iterator for Turns<'_> {
-    type Item = Job;
-    fn next(&mut self) -> Option<Job> {
-        (0..self.partitions.len()).find_map(|_| {
-            let partition = self.next % self.partitions.len();
-            self.next += 1;
-            self.partitions[partition].next()
-        })
-    }
-}
-
-/// Records in `reached` the last position of each partition among `decided`.
-fn record_reached<'a>(
-    reached: &mut HashMap<&'a str, &'a Position>,
-    order: Order,
-    decided: &'a [Position],
-) {
-    for next in decided {
-        let last = reached.entry(&next.partition).or_insert(next);
-        if is_behind(next, last, order) {
-            *last = next;
-        }
-    }
-}
-
-/// Where each partition continues that has candidates among `undecided`: behind the last candidate
-/// that was decided on.
-fn left_off(
-    undecided: &[Position],
-    reached: &HashMap<&str, &Position>,
-    order: Order,
-) -> BTreeMap<String, Position> {
-    let mut left_off = BTreeMap::new();
-    for next in undecided {
-        match reached.get(next.partition.as_str()) {
-            Some(last) if is_behind(next, last, order) => {
-                drop(left_off.insert(next.partition.clone(), (*last).clone()));
-            }
-            Some(_) => {}
-            // None of its candidates was decided on. No job is due a millisecond before the first.
-            None => {
-                let before =
-                    || Position { run_at: next.run_at - Duration::from_millis(1), ..next.clone() };
-                left_off.entry(next.partition.clone()).or_insert_with(before);
-            }
-        }
-    }
-    left_off
-}
-
-/// Whether `position` comes after `other`, which is in the same partition.
-fn is_behind(position: &Position, other: &Position, order: Order) -> bool {
-    let key = |position: &Position| order.key(position.priority, position.run_at, &position.id);
-    position.partition == other.partition && key(position) > key(other)
 }

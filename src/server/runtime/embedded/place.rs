@@ -77,12 +77,27 @@ impl Place {
             }
             Self::Database(settings) => {
                 let store = PostgresStore::open((**settings).clone(), Arc::new(SystemClock)).await;
-                let store = store.map_err(DatabaseOpenError::from)?;
-                let (objects, inbox) = (Arc::new(store.objects()), Arc::new(store.inbox()));
-                Ok(Side { store: Arc::new(store), objects, inbox: Some(inbox), place })
+                Ok(database_side(store.map_err(DatabaseOpenError::from)?, place))
             }
         }
     }
+}
+
+/// The database of `settings` for a command that works next to its servers, without encryption. Its
+/// tables are made if there are none. Those of an earlier release are refused and not changed.
+///
+/// # Errors
+///
+/// [`DatabaseOpenError`]. Its message has the remedy.
+pub async fn open_in_use(settings: postgres::Settings) -> Result<Side, DatabaseOpenError> {
+    let place = settings.to_string();
+    let store = PostgresStore::open_in_use(settings, Arc::new(SystemClock)).await?;
+    Ok(database_side(store, place))
+}
+
+fn database_side(store: PostgresStore, place: String) -> Side {
+    let (objects, inbox) = (Arc::new(store.objects()), Arc::new(store.inbox()));
+    Side { store: Arc::new(store), objects, inbox: Some(inbox), place }
 }
 
 /// The engine on the store of `side`, without keys: the secrets of targets stay encrypted. It is for what

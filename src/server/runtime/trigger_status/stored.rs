@@ -176,13 +176,7 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        collections::BTreeMap,
-        sync::{
-            Arc,
-            atomic::{AtomicBool, AtomicUsize, Ordering},
-        },
-    };
+    use std::sync::Arc;
 
     use object_store::memory::InMemory;
     use serde_json::json;
@@ -190,16 +184,10 @@ mod tests {
     use super::*;
     use crate::runtime::{
         Server,
-        testing::{builder_on, until},
+        testing::{RefusingStore, builder_on, send_event, until},
     };
     use tidegate_core::{
-        event::{Event, TriggerConfig},
-        job::type_config::TypeConfig,
-        port::{
-            JobStore, StoreLayer,
-            job_store::{SharedStore, StoreError},
-            store_layer::Operation,
-        },
+        event::TriggerConfig, job::type_config::TypeConfig, port::job_store::SharedStore,
     };
     use tidegate_engine::{
         memory::{FakeClock, MemoryStore},
@@ -216,22 +204,6 @@ mod tests {
         let config = json!({"filter": {"type": "put"}, "enqueue": {"type": "work"}});
         let config: TriggerConfig = serde_json::from_value(config).unwrap();
         server.put_trigger(&name(TRIGGER), config, None).await.unwrap();
-    }
-
-    async fn send(server: &Server, id: &str) {
-        let event = Event {
-            id: id.to_owned(),
-            source: "/bucket".into(),
-            event_type: "put".into(),
-            subject: None,
-            time: None,
-            data_content_type: None,
-            data_schema: None,
-            extensions: BTreeMap::new(),
-            data: None,
-        };
-        let answers = server.ingest(&[event]).await;
-        assert!(answers.iter().all(Result::is_ok), "{answers:?}");
     }
 
     fn status(server: &Server) -> TriggerStatus {
@@ -264,7 +236,7 @@ mod tests {
         let server = start(clock, store).await;
         server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
         put_trigger(&server).await;
-        send(&server, "1").await;
+        send_event(&server, "1").await;
         server
     }
 
@@ -275,13 +247,13 @@ mod tests {
         let first = with_event(&clock, &store).await;
         until_stored(&clock, &store, &["1"]).await;
         // A stop writes what came since then.
-        send(&first, "2").await;
+        send_event(&first, "2").await;
         first.stop().await;
         let before = status(&first);
         clock.advance(Duration::from_mins(1));
         let second = start(&clock, &store).await;
         assert_eq!(status(&second), before);
-        send(&second, "3").await;
+        send_event(&second, "3").await;
         let now = status(&second);
         assert_eq!((now.matched, now.enqueued, now.since), (3, 3, before.since));
         assert_eq!(ids(&second), ["3", "2", "1"]);
@@ -293,7 +265,7 @@ mod tests {
         let store: SharedStore = Arc::new(MemoryStore::new());
         let first = with_event(&clock, &store).await;
         until_stored(&clock, &store, &["1"]).await;
-        send(&first, "2").await;
+        send_event(&first, "2").await;
         drop(first);
         assert_eq!(ids(&start(&clock, &store).await), ["1"]);
     }
@@ -338,42 +310,11 @@ mod tests {
         assert_eq!(stored(&store).await, [""; 0]);
     }
 
-    /// A store that counts commits with a status of a trigger, and can refuse them.
-    struct Counting {
-        store: Arc<MemoryStore>,
-        commits: AtomicUsize,
-        refuses: AtomicBool,
-    }
-
-    impl StoreLayer for Counting {
-        fn inner(&self) -> &dyn JobStore {
-            &*self.store
-        }
-
-        async fn around<T: Send>(
-            &self,
-            operation: Operation,
-            call: impl Future<Output = Result<T, StoreError>> + Send,
-        ) -> Result<T, StoreError> {
-            if operation == Operation::Commit {
-                if self.refuses.load(Ordering::Relaxed) {
-                    return Err(StoreError::corrupt("refused"));
-                }
-                self.commits.fetch_add(1, Ordering::Relaxed);
-            }
-            call.await
-        }
-    }
-
     #[tokio::test]
     async fn many_events_are_one_write_and_none_are_no_write() {
         let clock = Arc::new(FakeClock::default());
-        let counting = Arc::new(Counting {
-            store: Arc::new(MemoryStore::new()),
-            commits: AtomicUsize::new(0),
-            refuses: AtomicBool::new(false),
-        });
-        let store: SharedStore = Arc::clone(&counting) as _;
+        let refusing = RefusingStore::new(Arc::new(MemoryStore::new()));
+        let store: SharedStore = Arc::clone(&refusing) as _;
         // Without a start: no task of the server writes.
         let server = builder_on(&clock, Arc::clone(&store), Arc::new(InMemory::new()));
         let server = server.start().await.unwrap();
@@ -381,14 +322,13 @@ mod tests {
         for _ in 0..500 {
             server.inner.trigger_statuses.record(name(TRIGGER), stored_event());
         }
-        let commits = || counting.commits.load(Ordering::Relaxed);
-        let before = commits();
-        counting.refuses.store(true, Ordering::Relaxed);
+        let before = refusing.commits();
+        refusing.refuse(true);
         assert!(server.inner.store_trigger_statuses().await.is_err());
-        counting.refuses.store(false, Ordering::Relaxed);
+        refusing.refuse(false);
         for _ in 0..3 {
             server.inner.store_trigger_statuses().await.unwrap();
         }
-        assert_eq!((commits() - before, stored(&store).await.len()), (1, 200));
+        assert_eq!((refusing.commits() - before, stored(&store).await.len()), (1, 200));
     }
 }

@@ -1,6 +1,13 @@
 //! A throttler, and more partitions than one tick visits.
 
-use std::{collections::BTreeSet, slice, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    slice,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use parking_lot::Mutex;
 
@@ -8,7 +15,11 @@ use super::{by_region, each_held, region, says, waiting};
 use crate::cases::harness::{Harness, demand, every_store, every_store_and_table, with};
 use tidegate_core::{
     job::{Job, JobId, Value},
-    port::policy::{ThrottleAnswer, ThrottleCall},
+    port::{
+        JobStore, StoreError, StoreLayer,
+        job_store::{DuePage, DueQuery, SharedStore},
+        policy::{ThrottleAnswer, ThrottleCall},
+    },
     queue::plugin::Description,
 };
 use tidegate_engine::{
@@ -98,6 +109,84 @@ async fn a_free_slot_makes_the_scan_visit_all_partitions_again() {
                 assert!(ticks < 6, "{} waits for {ticks} ticks", region(&ended));
             };
             assert_eq!(region(&next), region(&ended));
+        }
+    }
+}
+
+/// A store that counts the pages of partitions that are read behind a position.
+struct ReadsBehind {
+    store: SharedStore,
+    count: AtomicUsize,
+}
+
+impl ReadsBehind {
+    /// How many there were since the last call.
+    fn take(&self) -> usize {
+        self.count.swap(0, Ordering::SeqCst)
+    }
+}
+
+impl StoreLayer for ReadsBehind {
+    fn inner(&self) -> &dyn JobStore {
+        &*self.store
+    }
+
+    async fn due(&self, queries: &[DueQuery]) -> Result<Vec<DuePage>, StoreError> {
+        let behind = |query: &&DueQuery| query.partition.is_some() && query.after.is_some();
+        self.count.fetch_add(queries.iter().filter(behind).count(), Ordering::SeqCst);
+        self.store.due(queries).await
+    }
+}
+
+/// A queue as of [`throttled`] whose partitions are being read to their ends: one job of each region
+/// runs. And how often the store is read behind a position.
+async fn read_on(
+    mut harness: Harness,
+    regions: usize,
+    ticks: usize,
+) -> (Harness, Arc<ReadsBehind>, Vec<Job>) {
+    let count = AtomicUsize::new(0);
+    let reads = Arc::new(ReadsBehind { store: Arc::clone(&harness.store), count });
+    harness.store = Arc::clone(&reads) as _;
+    let mut harness = throttled(harness, one_each).await;
+    backlogs(&harness, regions, 20).await;
+    let mut running: Vec<Job> = Vec::new();
+    for _ in 0..ticks {
+        running.extend(tick(&mut harness).await.claimed.into_iter().map(|claimed| claimed.job));
+    }
+    assert_eq!(running.len(), regions);
+    assert!(reads.take() > 0, "the scan has a cursor");
+    (harness, reads, running)
+}
+
+#[tokio::test]
+async fn a_first_lap_reads_behind_the_cursor_once() {
+    for harness in every_store() {
+        let (mut harness, reads, running) = read_on(harness, 150, 20).await;
+        for ended in running.into_iter().step_by(40) {
+            harness.succeed(slice::from_ref(&ended)).await;
+            // These visit all partitions.
+            let mut started = Vec::new();
+            for _ in 0..3 {
+                started.extend(tick(&mut harness).await.claimed);
+            }
+            let started: Vec<String> = started.iter().map(|claimed| region(&claimed.job)).collect();
+            assert_eq!(started, [region(&ended)]);
+            assert_eq!(reads.take(), 1);
+        }
+    }
+}
+
+#[tokio::test]
+async fn first_pages_that_fill_the_slots_are_all_that_is_read() {
+    for harness in every_store() {
+        let (mut harness, reads, running) = read_on(harness, 60, 10).await;
+        for ended in &running[..5] {
+            harness.succeed(slice::from_ref(ended)).await;
+            let started = harness.lease(1).await;
+            let started: Vec<String> = started.iter().map(region).collect();
+            assert_eq!(started, [region(ended)]);
+            assert_eq!(reads.take(), 0);
         }
     }
 }

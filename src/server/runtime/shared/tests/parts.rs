@@ -1,7 +1,8 @@
 //! Parts of what servers count: each is stored once, and added once.
 
 use super::*;
-use tidegate_core::port::{JobStore, StoreLayer, store_layer::Operation};
+use crate::runtime::testing::RefusingStore;
+use tidegate_core::port::JobStore as _;
 
 const SUBJECT: Subject = Subject::Triggers;
 
@@ -76,38 +77,14 @@ async fn parts_that_no_server_adds_are_dropped() {
     assert!(!is_there().await);
 }
 
-/// A store that can refuse commits.
-struct Refusing {
-    store: Arc<MemoryStore>,
-    refuses: AtomicBool,
-}
-
-impl StoreLayer for Refusing {
-    fn inner(&self) -> &dyn JobStore {
-        &*self.store
-    }
-
-    async fn around<T: Send>(
-        &self,
-        operation: Operation,
-        call: impl Future<Output = Result<T, StoreError>> + Send,
-    ) -> Result<T, StoreError> {
-        if operation == Operation::Commit && self.refuses.load(Ordering::Relaxed) {
-            return Err(StoreError::unavailable("refused"));
-        }
-        call.await
-    }
-}
-
 #[tokio::test]
 async fn a_part_that_was_not_stored_is_stored_before_others() {
     let deployment = Deployment::new();
-    let memory = Arc::clone(&deployment.memory);
-    let refusing = Arc::new(Refusing { store: memory, refuses: AtomicBool::new(false) });
+    let refusing = RefusingStore::new(Arc::clone(&deployment.memory) as _);
     let server = deployment.builder(Arc::clone(&refusing) as _, None, None).start().await.unwrap();
-    refusing.refuses.store(true, Ordering::Relaxed);
+    refusing.refuse(true);
     assert!(store(&server, "first").await.is_err());
-    refusing.refuses.store(false, Ordering::Relaxed);
+    refusing.refuse(false);
     let take = || -> Option<String> { panic!("the first one is not stored yet") };
     assert!(server.inner.store_part(SUBJECT, take).await.unwrap());
     assert_eq!(contents(&server).await, ["first"]);

@@ -1,15 +1,14 @@
 //! What any server shows of all.
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
 use serde_json::json;
 
 use super::*;
+use crate::runtime::testing::send_event;
 use tidegate_api::{HistoryPoint, HistoryRange, TriggerStatus};
 use tidegate_backends::wasm::{PluginHost, Run};
 use tidegate_core::{
-    event::{Event, TriggerConfig},
+    event::TriggerConfig,
     job::{PluginName, TriggerName},
     port::policy::{Call, Fault, FaultKind, Plugin, Policy as _, RetryCall},
     queue::plugin::Description,
@@ -145,22 +144,6 @@ async fn status(server: &Server) -> TriggerStatus {
     let trigger: TriggerName = name("uploads");
     let mut statuses = server.trigger_statuses(&[trigger], 200).await.unwrap();
     statuses.pop().flatten().unwrap()
-}
-
-async fn send_event(server: &Server, id: &str) {
-    let event = Event {
-        id: id.to_owned(),
-        source: "/bucket".into(),
-        event_type: "put".into(),
-        subject: None,
-        time: None,
-        data_content_type: None,
-        data_schema: None,
-        extensions: BTreeMap::new(),
-        data: None,
-    };
-    let answers = server.ingest(&[event]).await;
-    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
 }
 
 #[tokio::test]
