@@ -70,14 +70,16 @@ impl Throttler for RegionShare {
             total: round.running.weight(),
             closed: BTreeSet::new(),
         };
+        let shares: Vec<_> = candidates.iter().map(|job| ledger.share(job)).collect();
+        let jobs = || candidates.iter().zip(&shares);
         // Owners first, in the queue's order. Borrowers get what is left.
         let mut decisions: Vec<Option<Decision>> =
-            candidates.iter().map(|job| ledger.own(job)).collect();
+            jobs().map(|(job, share)| ledger.own(job, *share)).collect();
         if config.lend {
             let mut left = limit.saturating_sub(ledger.total + ledger.reserved());
-            for (job, decision) in candidates.iter().zip(&mut decisions) {
+            for ((job, share), decision) in jobs().zip(&mut decisions) {
                 if decision.is_none() && left > 0 {
-                    *decision = ledger.borrow(job, &mut left);
+                    *decision = ledger.borrow(job, *share, &mut left);
                 }
             }
         }
@@ -85,14 +87,14 @@ impl Throttler for RegionShare {
             && (config.lend || ledger.shares().any(|(value, share)| ledger.used(value) < share));
         // Many jobs of a value wait for the same reason, which is formatted once.
         let mut waits: BTreeMap<&str, Decision> = BTreeMap::new();
-        let mut wait = |job| {
-            let (value, share) = ledger.share(job).unwrap_or_default();
+        let mut wait = |share: Option<(_, _)>| {
+            let (value, share) = share.unwrap_or_default();
             waits.entry(value).or_insert_with(|| ledger.wait(value, share)).clone()
         };
-        let decisions = candidates
+        let decisions = shares
             .iter()
             .zip(decisions)
-            .map(|(job, decision)| decision.unwrap_or_else(|| wait(job)))
+            .map(|(share, decision)| decision.unwrap_or_else(|| wait(*share)))
             .collect();
         Ok(Answer { decisions, more: room })
     }
@@ -142,8 +144,8 @@ impl<'a> Ledger<'a> {
 
     /// Runs a job within its own share. Holds it if its value has no share, or if it can never fit.
     /// None if it has to wait.
-    fn own(&mut self, job: &Job) -> Option<Decision> {
-        let Some((value, share)) = self.share(job) else {
+    fn own(&mut self, job: &Job, share: Option<(&'a str, u64)>) -> Option<Decision> {
+        let Some((value, share)) = share else {
             let attribute = &self.config.attribute;
             let value = job.attribute(attribute);
             return Some(Decision::hold(match value {
@@ -185,8 +187,13 @@ impl<'a> Ledger<'a> {
     /// Runs a job on unused capacity, if it fits. The first job that does not fit ends the lending,
     /// so that lighter jobs do not overtake it forever. A job heavier than the share of its value
     /// does not end the lending.
-    fn borrow(&mut self, job: &Job, left: &mut u64) -> Option<Decision> {
-        let (value, share) = self.share(job)?;
+    fn borrow(
+        &mut self,
+        job: &Job,
+        share: Option<(&'a str, u64)>,
+        left: &mut u64,
+    ) -> Option<Decision> {
+        let (value, share) = share?;
         // The job may also use what is reserved for its own value.
         let own =
             if self.closed.contains(value) { share.saturating_sub(self.used(value)) } else { 0 };

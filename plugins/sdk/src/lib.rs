@@ -50,6 +50,7 @@ mod config;
 mod decision;
 mod failure;
 mod json;
+mod packed;
 mod retry;
 mod running;
 mod state;

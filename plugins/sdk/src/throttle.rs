@@ -1,11 +1,15 @@
 //! Throttlers, which decide whether due jobs start now.
 
+use std::mem::ManuallyDrop;
+
 use serde::de::DeserializeOwned;
 
 use crate::{
     About, Answer, Data, Ended, Job, Problem, Running, State, Waiting,
+    bindings::throttler::tidegate::plugin::candidates,
     config::of_call,
     glue::{Context, WitRound},
+    packed::unpack,
 };
 
 /// Decides which of a queue's due jobs start.
@@ -62,15 +66,21 @@ pub struct Round {
     pub data: Data,
 }
 
-/// Calls `T` with the arguments of the contract.
+/// Calls `T` with the arguments of the contract. The host passes `candidates` only if the plugin needs
+/// earlier attempts.
+///
+/// The memory of a component is released with its instance after the call. To free the jobs one by one
+/// would only take time.
 #[doc(hidden)]
 pub fn decide<T: Throttler>(
     context: Context,
     round: WitRound,
-    candidates: &[Job],
+    candidates: Vec<Job>,
 ) -> Result<Answer, String> {
     let config = of_call(&context.config)?;
-    let round = Round {
+    let candidates =
+        if candidates.is_empty() { unpack(&candidates::packed()) } else { candidates };
+    let round = ManuallyDrop::new(Round {
         queue: context.queue,
         now: context.now,
         seed: context.seed,
@@ -81,8 +91,8 @@ pub fn decide<T: Throttler>(
         waiting: Waiting::here(),
         state: State::here(),
         data: Data::here(),
-    };
-    T::decide(&config, &round, candidates)
+    });
+    T::decide(&config, &round, candidates.leak())
 }
 
 /// Exports a [`Throttler`] as a component. A crate may also export a retry strategy, in another
@@ -110,7 +120,7 @@ macro_rules! export_throttler {
                     candidates: Vec<$crate::Job>,
                 ) -> Result<$crate::Answer, String> {
                     $crate::glue::report_panics();
-                    $crate::glue::decide::<$plugin>(context, round, &candidates)
+                    $crate::glue::decide::<$plugin>(context, round, candidates)
                 }
             }
 

@@ -16,9 +16,10 @@ const SHARED: [&str; 7] = ["types", "clock", "log", "metrics", "random", "state"
 
 /// Generates the bindings of both worlds.
 pub fn make(plugins: &Path, outcome: Outcome) -> Result<()> {
-    for (world, file, with) in
-        [("throttler", "throttler.rs", &[][..]), ("retry-strategy", "retry.rs", &SHARED[..])]
-    {
+    for (world, file, with) in [
+        ("throttler-by-column", "throttler.rs", &[][..]),
+        ("retry-strategy", "retry.rs", &SHARED[..]),
+    ] {
         let made = world_bindings(&plugins.join("wit"), world, with)?;
         outcome.settle(&plugins.join("sdk/src/bindings").join(file), made.as_bytes())?;
     }
