@@ -225,6 +225,608 @@ pub mod tidegate {
                 }
             }
         }
+        /// The candidates of a throttler, for a component that reads them instead of receiving a list of
+        /// records. In JavaScript and Python records are expensive: their SDKs read columns. A column has one
+        /// element for each candidate, in their order, and costs nothing unless it is read. In other languages
+        /// an SDK can make the records itself, of `packed`.
+        ///
+        /// A component that imports this interface, in the world `throttler-by-column` or `both-by-column`,
+        /// receives an empty list of candidates in `throttle.decide`. If its description has `needs-earlier`,
+        /// it receives the list too: earlier attempts are only there.
+        #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
+        pub mod candidates {
+            #[used]
+            #[doc(hidden)]
+            static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
+            use super::super::super::_rt;
+            pub type Attribute = super::super::super::tidegate::plugin::types::Attribute;
+            pub type Timestamp = super::super::super::tidegate::plugin::types::Timestamp;
+            /// The fields of `job` that are texts.
+            #[repr(u8)]
+            #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
+            pub enum TextColumn {
+                Id,
+                JobType,
+                TargetHost,
+                ReplayOf,
+                CorrelationKey,
+            }
+            impl ::core::fmt::Debug for TextColumn {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    match self {
+                        TextColumn::Id => f.debug_tuple("TextColumn::Id").finish(),
+                        TextColumn::JobType => {
+                            f.debug_tuple("TextColumn::JobType").finish()
+                        }
+                        TextColumn::TargetHost => {
+                            f.debug_tuple("TextColumn::TargetHost").finish()
+                        }
+                        TextColumn::ReplayOf => {
+                            f.debug_tuple("TextColumn::ReplayOf").finish()
+                        }
+                        TextColumn::CorrelationKey => {
+                            f.debug_tuple("TextColumn::CorrelationKey").finish()
+                        }
+                    }
+                }
+            }
+            impl TextColumn {
+                #[doc(hidden)]
+                pub unsafe fn _lift(val: u8) -> TextColumn {
+                    if !cfg!(debug_assertions) {
+                        return unsafe { ::core::mem::transmute(val) };
+                    }
+                    match val {
+                        0 => TextColumn::Id,
+                        1 => TextColumn::JobType,
+                        2 => TextColumn::TargetHost,
+                        3 => TextColumn::ReplayOf,
+                        4 => TextColumn::CorrelationKey,
+                        _ => panic!("invalid enum discriminant"),
+                    }
+                }
+            }
+            /// The fields of `job` that are whole numbers from 0.
+            #[repr(u8)]
+            #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
+            pub enum NumberColumn {
+                Weight,
+                Attempt,
+                Attempts,
+            }
+            impl ::core::fmt::Debug for NumberColumn {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    match self {
+                        NumberColumn::Weight => {
+                            f.debug_tuple("NumberColumn::Weight").finish()
+                        }
+                        NumberColumn::Attempt => {
+                            f.debug_tuple("NumberColumn::Attempt").finish()
+                        }
+                        NumberColumn::Attempts => {
+                            f.debug_tuple("NumberColumn::Attempts").finish()
+                        }
+                    }
+                }
+            }
+            impl NumberColumn {
+                #[doc(hidden)]
+                pub unsafe fn _lift(val: u8) -> NumberColumn {
+                    if !cfg!(debug_assertions) {
+                        return unsafe { ::core::mem::transmute(val) };
+                    }
+                    match val {
+                        0 => NumberColumn::Weight,
+                        1 => NumberColumn::Attempt,
+                        2 => NumberColumn::Attempts,
+                        _ => panic!("invalid enum discriminant"),
+                    }
+                }
+            }
+            /// The fields of `job` that are instants.
+            #[repr(u8)]
+            #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
+            pub enum InstantColumn {
+                CreatedAt,
+                RunAt,
+                ExpiresAt,
+                DeadlineAt,
+            }
+            impl ::core::fmt::Debug for InstantColumn {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    match self {
+                        InstantColumn::CreatedAt => {
+                            f.debug_tuple("InstantColumn::CreatedAt").finish()
+                        }
+                        InstantColumn::RunAt => {
+                            f.debug_tuple("InstantColumn::RunAt").finish()
+                        }
+                        InstantColumn::ExpiresAt => {
+                            f.debug_tuple("InstantColumn::ExpiresAt").finish()
+                        }
+                        InstantColumn::DeadlineAt => {
+                            f.debug_tuple("InstantColumn::DeadlineAt").finish()
+                        }
+                    }
+                }
+            }
+            impl InstantColumn {
+                #[doc(hidden)]
+                pub unsafe fn _lift(val: u8) -> InstantColumn {
+                    if !cfg!(debug_assertions) {
+                        return unsafe { ::core::mem::transmute(val) };
+                    }
+                    match val {
+                        0 => InstantColumn::CreatedAt,
+                        1 => InstantColumn::RunAt,
+                        2 => InstantColumn::ExpiresAt,
+                        3 => InstantColumn::DeadlineAt,
+                        _ => panic!("invalid enum discriminant"),
+                    }
+                }
+            }
+            /// All fields of all candidates but `earlier`, in two lists. For a list of records the host calls
+            /// the component once for the memory of each text.
+            #[derive(Clone, PartialEq)]
+            pub struct PackedCandidates {
+                /// The words of each candidate:
+                ///
+                /// 1. priority (in two's complement), weight, attempt, attempts, created-at, run-at;
+                /// 2. the sum of the numbers of its optional fields: 1 expires-at, 2 deadline-at,
+                ///    4 target-host, 8 replay-of, 16 correlation-key;
+                /// 3. expires-at and deadline-at, if it has them;
+                /// 4. the bytes of its texts: id, job-type, then target-host, replay-of and correlation-key,
+                ///    if it has them;
+                /// 5. the number of its attributes, and for each the bytes of its name and of its value.
+                pub words: _rt::Vec<u64>,
+                /// The texts of all candidates in the order of the words, without anything between them.
+                pub text: _rt::String,
+            }
+            impl ::core::fmt::Debug for PackedCandidates {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("PackedCandidates")
+                        .field("words", &self.words)
+                        .field("text", &self.text)
+                        .finish()
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// The number of candidates.
+            #[allow(async_fn_in_trait)]
+            pub fn count() -> u32 {
+                unsafe {
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "tidegate:plugin/candidates@0.2.0")]
+                    unsafe extern "C" {
+                        #[link_name = "count"]
+                        fn wit_import0() -> i32;
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import0() -> i32 {
+                        unreachable!()
+                    }
+                    let ret = wit_import0();
+                    ret as u32
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// A field of each candidate. None for a candidate without a value.
+            #[allow(async_fn_in_trait)]
+            pub fn texts(field: TextColumn) -> _rt::Vec<Option<_rt::String>> {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 2 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 2
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "tidegate:plugin/candidates@0.2.0")]
+                    unsafe extern "C" {
+                        #[link_name = "texts"]
+                        fn wit_import1(_: i32, _: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import1(_: i32, _: *mut u8) {
+                        unreachable!()
+                    }
+                    wit_import1(field.clone() as i32, ptr0);
+                    let l2 = *ptr0.add(0).cast::<*mut u8>();
+                    let l3 = *ptr0
+                        .add(::core::mem::size_of::<*const u8>())
+                        .cast::<usize>();
+                    let base8 = l2;
+                    let len8 = l3;
+                    let mut result8 = _rt::Vec::with_capacity(len8);
+                    for i in 0..len8 {
+                        let base = base8
+                            .add(i * (3 * ::core::mem::size_of::<*const u8>()));
+                        let e8 = {
+                            let l4 = i32::from(*base.add(0).cast::<u8>());
+                            match l4 {
+                                0 => None,
+                                1 => {
+                                    let e = {
+                                        let l5 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l6 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len7 = l6;
+                                        let bytes7 = _rt::Vec::from_raw_parts(
+                                            l5.cast(),
+                                            len7,
+                                            len7,
+                                        );
+                                        _rt::string_lift(bytes7)
+                                    };
+                                    Some(e)
+                                }
+                                _ => _rt::invalid_enum_discriminant(),
+                            }
+                        };
+                        result8.push(e8);
+                    }
+                    _rt::cabi_dealloc(
+                        base8,
+                        len8 * (3 * ::core::mem::size_of::<*const u8>()),
+                        ::core::mem::size_of::<*const u8>(),
+                    );
+                    let result9 = result8;
+                    result9
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// A field of each candidate.
+            #[allow(async_fn_in_trait)]
+            pub fn numbers(field: NumberColumn) -> _rt::Vec<u32> {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 2 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 2
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "tidegate:plugin/candidates@0.2.0")]
+                    unsafe extern "C" {
+                        #[link_name = "numbers"]
+                        fn wit_import1(_: i32, _: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import1(_: i32, _: *mut u8) {
+                        unreachable!()
+                    }
+                    wit_import1(field.clone() as i32, ptr0);
+                    let l2 = *ptr0.add(0).cast::<*mut u8>();
+                    let l3 = *ptr0
+                        .add(::core::mem::size_of::<*const u8>())
+                        .cast::<usize>();
+                    let len4 = l3;
+                    let result5 = <_ as From<
+                        _rt::Vec<_>,
+                    >>::from(_rt::Vec::from_raw_parts(l2.cast(), len4, len4));
+                    result5
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// The priority of each candidate.
+            #[allow(async_fn_in_trait)]
+            pub fn priorities() -> _rt::Vec<i32> {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 2 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 2
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "tidegate:plugin/candidates@0.2.0")]
+                    unsafe extern "C" {
+                        #[link_name = "priorities"]
+                        fn wit_import1(_: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import1(_: *mut u8) {
+                        unreachable!()
+                    }
+                    wit_import1(ptr0);
+                    let l2 = *ptr0.add(0).cast::<*mut u8>();
+                    let l3 = *ptr0
+                        .add(::core::mem::size_of::<*const u8>())
+                        .cast::<usize>();
+                    let len4 = l3;
+                    let result5 = <_ as From<
+                        _rt::Vec<_>,
+                    >>::from(_rt::Vec::from_raw_parts(l2.cast(), len4, len4));
+                    result5
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// A field of each candidate. None for a candidate without a value.
+            #[allow(async_fn_in_trait)]
+            pub fn instants(field: InstantColumn) -> _rt::Vec<Option<Timestamp>> {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 2 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 2
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "tidegate:plugin/candidates@0.2.0")]
+                    unsafe extern "C" {
+                        #[link_name = "instants"]
+                        fn wit_import1(_: i32, _: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import1(_: i32, _: *mut u8) {
+                        unreachable!()
+                    }
+                    wit_import1(field.clone() as i32, ptr0);
+                    let l2 = *ptr0.add(0).cast::<*mut u8>();
+                    let l3 = *ptr0
+                        .add(::core::mem::size_of::<*const u8>())
+                        .cast::<usize>();
+                    let base6 = l2;
+                    let len6 = l3;
+                    let mut result6 = _rt::Vec::with_capacity(len6);
+                    for i in 0..len6 {
+                        let base = base6.add(i * 16);
+                        let e6 = {
+                            let l4 = i32::from(*base.add(0).cast::<u8>());
+                            match l4 {
+                                0 => None,
+                                1 => {
+                                    let e = {
+                                        let l5 = *base.add(8).cast::<i64>();
+                                        l5 as u64
+                                    };
+                                    Some(e)
+                                }
+                                _ => _rt::invalid_enum_discriminant(),
+                            }
+                        };
+                        result6.push(e6);
+                    }
+                    _rt::cabi_dealloc(base6, len6 * 16, 8);
+                    let result7 = result6;
+                    result7
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// The value of an attribute of each candidate. None for a candidate without it.
+            #[allow(async_fn_in_trait)]
+            pub fn attribute_values(name: &str) -> _rt::Vec<Option<_rt::String>> {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 2 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 2
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let vec0 = name;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let ptr1 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "tidegate:plugin/candidates@0.2.0")]
+                    unsafe extern "C" {
+                        #[link_name = "attribute-values"]
+                        fn wit_import2(_: *mut u8, _: usize, _: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import2(_: *mut u8, _: usize, _: *mut u8) {
+                        unreachable!()
+                    }
+                    wit_import2(ptr0.cast_mut(), len0, ptr1);
+                    let l3 = *ptr1.add(0).cast::<*mut u8>();
+                    let l4 = *ptr1
+                        .add(::core::mem::size_of::<*const u8>())
+                        .cast::<usize>();
+                    let base9 = l3;
+                    let len9 = l4;
+                    let mut result9 = _rt::Vec::with_capacity(len9);
+                    for i in 0..len9 {
+                        let base = base9
+                            .add(i * (3 * ::core::mem::size_of::<*const u8>()));
+                        let e9 = {
+                            let l5 = i32::from(*base.add(0).cast::<u8>());
+                            match l5 {
+                                0 => None,
+                                1 => {
+                                    let e = {
+                                        let l6 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l7 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len8 = l7;
+                                        let bytes8 = _rt::Vec::from_raw_parts(
+                                            l6.cast(),
+                                            len8,
+                                            len8,
+                                        );
+                                        _rt::string_lift(bytes8)
+                                    };
+                                    Some(e)
+                                }
+                                _ => _rt::invalid_enum_discriminant(),
+                            }
+                        };
+                        result9.push(e9);
+                    }
+                    _rt::cabi_dealloc(
+                        base9,
+                        len9 * (3 * ::core::mem::size_of::<*const u8>()),
+                        ::core::mem::size_of::<*const u8>(),
+                    );
+                    let result10 = result9;
+                    result10
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// All attributes of the candidate at `index`, counted from 0. Empty if there is none.
+            #[allow(async_fn_in_trait)]
+            pub fn attributes(index: u32) -> _rt::Vec<Attribute> {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 2 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 2
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "tidegate:plugin/candidates@0.2.0")]
+                    unsafe extern "C" {
+                        #[link_name = "attributes"]
+                        fn wit_import1(_: i32, _: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import1(_: i32, _: *mut u8) {
+                        unreachable!()
+                    }
+                    wit_import1(_rt::as_i32(&index), ptr0);
+                    let l2 = *ptr0.add(0).cast::<*mut u8>();
+                    let l3 = *ptr0
+                        .add(::core::mem::size_of::<*const u8>())
+                        .cast::<usize>();
+                    let base10 = l2;
+                    let len10 = l3;
+                    let mut result10 = _rt::Vec::with_capacity(len10);
+                    for i in 0..len10 {
+                        let base = base10
+                            .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                        let e10 = {
+                            let l4 = *base.add(0).cast::<*mut u8>();
+                            let l5 = *base
+                                .add(::core::mem::size_of::<*const u8>())
+                                .cast::<usize>();
+                            let len6 = l5;
+                            let bytes6 = _rt::Vec::from_raw_parts(l4.cast(), len6, len6);
+                            let l7 = *base
+                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                .cast::<*mut u8>();
+                            let l8 = *base
+                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>();
+                            let len9 = l8;
+                            let bytes9 = _rt::Vec::from_raw_parts(l7.cast(), len9, len9);
+                            super::super::super::tidegate::plugin::types::Attribute {
+                                name: _rt::string_lift(bytes6),
+                                value: _rt::string_lift(bytes9),
+                            }
+                        };
+                        result10.push(e10);
+                    }
+                    _rt::cabi_dealloc(
+                        base10,
+                        len10 * (4 * ::core::mem::size_of::<*const u8>()),
+                        ::core::mem::size_of::<*const u8>(),
+                    );
+                    let result11 = result10;
+                    result11
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            #[allow(async_fn_in_trait)]
+            pub fn packed() -> PackedCandidates {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 4 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 4
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "tidegate:plugin/candidates@0.2.0")]
+                    unsafe extern "C" {
+                        #[link_name = "packed"]
+                        fn wit_import1(_: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import1(_: *mut u8) {
+                        unreachable!()
+                    }
+                    wit_import1(ptr0);
+                    let l2 = *ptr0.add(0).cast::<*mut u8>();
+                    let l3 = *ptr0
+                        .add(::core::mem::size_of::<*const u8>())
+                        .cast::<usize>();
+                    let len4 = l3;
+                    let l5 = *ptr0
+                        .add(2 * ::core::mem::size_of::<*const u8>())
+                        .cast::<*mut u8>();
+                    let l6 = *ptr0
+                        .add(3 * ::core::mem::size_of::<*const u8>())
+                        .cast::<usize>();
+                    let len7 = l6;
+                    let bytes7 = _rt::Vec::from_raw_parts(l5.cast(), len7, len7);
+                    let result8 = PackedCandidates {
+                        words: <_ as From<
+                            _rt::Vec<_>,
+                        >>::from(_rt::Vec::from_raw_parts(l2.cast(), len4, len4)),
+                        text: _rt::string_lift(bytes7),
+                    };
+                    result8
+                }
+            }
+        }
         /// The clock. It does not advance during a call.
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod clock {
@@ -3150,29 +3752,6 @@ mod _rt {
     #![allow(dead_code, unused_imports, clippy::all)]
     pub use alloc_crate::string::String;
     pub use alloc_crate::vec::Vec;
-    pub fn as_i64<T: AsI64>(t: T) -> i64 {
-        t.as_i64()
-    }
-    pub trait AsI64 {
-        fn as_i64(self) -> i64;
-    }
-    impl<'a, T: Copy + AsI64> AsI64 for &'a T {
-        fn as_i64(self) -> i64 {
-            (*self).as_i64()
-        }
-    }
-    impl AsI64 for i64 {
-        #[inline]
-        fn as_i64(self) -> i64 {
-            self as i64
-        }
-    }
-    impl AsI64 for u64 {
-        #[inline]
-        fn as_i64(self) -> i64 {
-            self as i64
-        }
-    }
     pub unsafe fn string_lift(bytes: Vec<u8>) -> String {
         if cfg!(debug_assertions) {
             String::from_utf8(bytes).unwrap()
@@ -3185,6 +3764,15 @@ mod _rt {
             panic!("invalid enum discriminant")
         } else {
             unsafe { core::hint::unreachable_unchecked() }
+        }
+    }
+    pub unsafe fn cabi_dealloc(ptr: *mut u8, size: usize, align: usize) {
+        if size == 0 {
+            return;
+        }
+        unsafe {
+            let layout = alloc::Layout::from_size_align_unchecked(size, align);
+            alloc::dealloc(ptr, layout);
         }
     }
     pub fn as_i32<T: AsI32>(t: T) -> i32 {
@@ -3246,6 +3834,29 @@ mod _rt {
             self as i32
         }
     }
+    pub fn as_i64<T: AsI64>(t: T) -> i64 {
+        t.as_i64()
+    }
+    pub trait AsI64 {
+        fn as_i64(self) -> i64;
+    }
+    impl<'a, T: Copy + AsI64> AsI64 for &'a T {
+        fn as_i64(self) -> i64 {
+            (*self).as_i64()
+        }
+    }
+    impl AsI64 for i64 {
+        #[inline]
+        fn as_i64(self) -> i64 {
+            self as i64
+        }
+    }
+    impl AsI64 for u64 {
+        #[inline]
+        fn as_i64(self) -> i64 {
+            self as i64
+        }
+    }
     pub fn as_f64<T: AsF64>(t: T) -> f64 {
         t.as_f64()
     }
@@ -3261,15 +3872,6 @@ mod _rt {
         #[inline]
         fn as_f64(self) -> f64 {
             self as f64
-        }
-    }
-    pub unsafe fn cabi_dealloc(ptr: *mut u8, size: usize, align: usize) {
-        if size == 0 {
-            return;
-        }
-        unsafe {
-            let layout = alloc::Layout::from_size_align_unchecked(size, align);
-            alloc::dealloc(ptr, layout);
         }
     }
     pub unsafe fn bool_lift(val: u8) -> bool {
@@ -3309,7 +3911,7 @@ mod _rt {
 #[allow(unused_macros)]
 #[doc(hidden)]
 #[macro_export]
-macro_rules! __export_throttler_impl {
+macro_rules! __export_throttler_by_column_impl {
     ($ty:ident) => {
         ::tidegate_plugin::bindings::throttler::__export_throttler_world!($ty
         with_types_in::tidegate_plugin::bindings::throttler);
@@ -3320,12 +3922,12 @@ macro_rules! __export_throttler_impl {
         with_types_in $($path_to_types_root)*:: exports::tidegate::plugin::throttle);
         const _ : () = { #[rustfmt::skip] #[cfg(target_arch = "wasm32")] #[unsafe
         (link_section =
-        "component-type:wit-bindgen:0.60.0:tidegate:plugin@0.2.0:throttler:imports and exports")]
+        "component-type:wit-bindgen:0.60.0:tidegate:plugin@0.2.0:throttler-by-column:imports and exports")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 2731] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 3255] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xab\x14\x01A\x02\x01\
-A\x1a\x01B\x14\x01w\x04\0\x09timestamp\x03\0\0\x01r\x04\x05queues\x03now\x01\x04\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xad\x18\x01A\x02\x01\
+A\x1c\x01B\x14\x01w\x04\0\x09timestamp\x03\0\0\x01r\x04\x05queues\x03now\x01\x04\
 seedw\x06configs\x04\0\x07context\x03\0\x02\x01r\x02\x04names\x05values\x04\0\x09\
 attribute\x03\0\x04\x01ks\x01k{\x01k\x01\x01r\x08\x07attempty\x06reasons\x07mess\
 age\x06\x06status\x07\x07details\x06\x0astarted-at\x01\x08ended-at\x01\x0anot-be\
@@ -3337,71 +3939,82 @@ replay-of\x06\x0fcorrelation-key\x06\x07earlier\x0c\x04\0\x03job\x03\0\x0d\x01ps
 eds-running-jobs\x7f\x0aneeds-data\x7f\x0bneeds-ended\x7f\x0dneeds-earlier\x7f\x0a\
 waiting-by\x0f\x04\0\x0bdescription\x03\0\x10\x01r\x02\x04paths\x07messages\x04\0\
 \x07problem\x03\0\x12\x03\0\x1btidegate:plugin/types@0.2.0\x05\0\x02\x03\0\0\x09\
-timestamp\x01B\x0e\x02\x03\x02\x01\x01\x04\0\x09timestamp\x03\0\0\x01r\x07\x04ye\
-arz\x05month}\x03day}\x04hour}\x06minute}\x06second}\x0bmillisecond{\x04\0\x0alo\
-cal-time\x03\0\x02\x01r\x03\x04time\x03\x07weekday}\x06offsetz\x04\0\x05shown\x03\
-\0\x04\x01@\0\0\x01\x04\0\x03now\x01\x06\x01j\x01\x05\x01s\x01@\x02\x04zones\x02\
-at\x01\0\x07\x04\0\x05local\x01\x08\x01j\x01\x01\x01s\x01@\x02\x04zones\x04time\x03\
-\0\x09\x04\0\x07instant\x01\x0a\x03\0\x1btidegate:plugin/clock@0.2.0\x05\x02\x01\
-B\x04\x01m\x04\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\x01@\x02\
-\x05level\x01\x07messages\x01\0\x04\0\x05write\x01\x02\x03\0\x19tidegate:plugin/\
-log@0.2.0\x05\x03\x01B\x04\x01@\x03\x04names\x05labels\x06amountu\x01\0\x04\0\x03\
-add\x01\0\x01@\x03\x04names\x05labels\x05valueu\x01\0\x04\0\x03set\x01\x01\x03\0\
-\x1dtidegate:plugin/metrics@0.2.0\x05\x04\x01B\x02\x01@\0\0w\x04\0\x04next\x01\0\
-\x03\0\x1ctidegate:plugin/random@0.2.0\x05\x05\x01B\x10\x02\x03\x02\x01\x01\x04\0\
-\x09timestamp\x03\0\0\x01m\x03\x0binvalid-key\x0evalue-too-long\x04full\x04\0\x0b\
-state-error\x03\0\x02\x01ks\x01@\x01\x03keys\0\x04\x04\0\x03get\x01\x05\x01k\x01\
-\x01j\0\x01\x03\x01@\x03\x03keys\x05values\x0aexpires-at\x06\0\x07\x04\0\x03set\x01\
-\x08\x01@\x01\x03keys\x01\0\x04\0\x06delete\x01\x09\x01ps\x01@\x01\x06prefixs\0\x0a\
-\x04\0\x04keys\x01\x0b\x03\0\x1btidegate:plugin/state@0.2.0\x05\x06\x02\x03\0\0\x09\
-attribute\x01B\x17\x02\x03\x02\x01\x07\x04\0\x09attribute\x03\0\0\x02\x03\x02\x01\
-\x01\x04\0\x09timestamp\x03\0\x02\x01p\x01\x01r\x07\x02ids\x08job-types\x08prior\
-ityz\x06weighty\x08critical\x7f\x0aattributes\x04\x0agranted-at\x03\x04\0\x0brun\
-ning-job\x03\0\x05\x01q\x03\x08job-type\0\0\x08priority\0\0\x09attribute\x01s\0\x04\
-\0\x09dimension\x03\0\x07\x01r\x03\x05values\x05county\x06weightw\x04\0\x05group\
-\x03\0\x09\x01@\0\0y\x04\0\x05count\x01\x0b\x01@\0\0w\x04\0\x06weight\x01\x0c\x01\
-p\x0a\x01@\x01\x02by\x08\0\x0d\x04\0\x06groups\x01\x0e\x01@\x02\x02by\x08\x05val\
-ues\0\x0a\x04\0\x08in-group\x01\x0f\x01p\x06\x01@\x02\x06offsety\x05limity\0\x10\
-\x04\0\x04page\x01\x11\x03\0\x1dtidegate:plugin/running@0.2.0\x05\x08\x01B\x0d\x02\
-\x03\x02\x01\x01\x04\0\x09timestamp\x03\0\0\x01r\x05\x05values\x05county\x06weig\
-htw\x0doldest-due-at\x01\x08at-least\x7f\x04\0\x05group\x03\0\x02\x01p\x03\x01@\x01\
-\x02bys\0\x04\x04\0\x06groups\x01\x05\x01k\x03\x01@\0\0\x06\x04\0\x06others\x01\x07\
-\x01k\x01\x01@\0\0\x08\x04\0\x0acounted-at\x01\x09\x03\0\x1dtidegate:plugin/wait\
-ing@0.2.0\x05\x09\x01B\x03\x01ks\x01@\x01\x02ids\0\0\x04\0\x04data\x01\x01\x03\0\
-\x1atidegate:plugin/jobs@0.2.0\x05\x0a\x02\x03\0\0\x07context\x02\x03\0\0\x03job\
-\x02\x03\0\0\x0bdescription\x02\x03\0\0\x07problem\x01B&\x02\x03\x02\x01\x0b\x04\
-\0\x07context\x03\0\0\x02\x03\x02\x01\x0c\x04\0\x03job\x03\0\x02\x02\x03\x02\x01\
-\x07\x04\0\x09attribute\x03\0\x04\x02\x03\x02\x01\x01\x04\0\x09timestamp\x03\0\x06\
-\x02\x03\x02\x01\x0d\x04\0\x0bdescription\x03\0\x08\x02\x03\x02\x01\x0e\x04\0\x07\
-problem\x03\0\x0a\x01p\x05\x01ks\x01k{\x01k\x07\x01r\x0f\x02ids\x08job-types\x08\
-priorityz\x06weighty\x0aattributes\x0c\x0btarget-host\x0d\x07attempty\x0astarted\
--at\x07\x08ended-at\x07\x09succeeded\x7f\x06reason\x0d\x07message\x0d\x06status\x0e\
-\x07details\x0d\x0anot-before\x0f\x04\0\x05ended\x03\0\x10\x01ky\x01p\x11\x01r\x03\
-\x0bconcurrency\x12\x04roomy\x05ended\x13\x04\0\x05round\x03\0\x14\x01q\x04\x03r\
-un\0\0\x04hold\x01\x0f\0\x0areschedule\x01\x07\0\x04drop\0\0\x04\0\x06action\x03\
-\0\x16\x01r\x02\x06action\x17\x06reason\x0d\x04\0\x08decision\x03\0\x18\x01p\x19\
-\x01r\x02\x09decisions\x1a\x04more\x7f\x04\0\x06answer\x03\0\x1b\x01@\0\0\x09\x04\
-\0\x08describe\x01\x1d\x01p\x0b\x01@\x01\x06configs\0\x1e\x04\0\x0ccheck-config\x01\
-\x1f\x01p\x03\x01j\x01\x1c\x01s\x01@\x03\x03ctx\x01\x05round\x15\x0acandidates\x20\
-\0!\x04\0\x06decide\x01\"\x04\0\x1etidegate:plugin/throttle@0.2.0\x05\x0f\x04\0\x1f\
-tidegate:plugin/throttler@0.2.0\x04\0\x0b\x0f\x01\0\x09throttler\x03\0\0\0G\x09p\
-roducers\x01\x0cprocessed-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\
-\x060.60.0";
+attribute\x02\x03\0\0\x09timestamp\x01B$\x02\x03\x02\x01\x01\x04\0\x09attribute\x03\
+\0\0\x02\x03\x02\x01\x02\x04\0\x09timestamp\x03\0\x02\x01m\x05\x02id\x08job-type\
+\x0btarget-host\x09replay-of\x0fcorrelation-key\x04\0\x0btext-column\x03\0\x04\x01\
+m\x03\x06weight\x07attempt\x08attempts\x04\0\x0dnumber-column\x03\0\x06\x01m\x04\
+\x0acreated-at\x06run-at\x0aexpires-at\x0bdeadline-at\x04\0\x0einstant-column\x03\
+\0\x08\x01pw\x01r\x02\x05words\x0a\x04texts\x04\0\x11packed-candidates\x03\0\x0b\
+\x01@\0\0y\x04\0\x05count\x01\x0d\x01ks\x01p\x0e\x01@\x01\x05field\x05\0\x0f\x04\
+\0\x05texts\x01\x10\x01py\x01@\x01\x05field\x07\0\x11\x04\0\x07numbers\x01\x12\x01\
+pz\x01@\0\0\x13\x04\0\x0apriorities\x01\x14\x01k\x03\x01p\x15\x01@\x01\x05field\x09\
+\0\x16\x04\0\x08instants\x01\x17\x01@\x01\x04names\0\x0f\x04\0\x10attribute-valu\
+es\x01\x18\x01p\x01\x01@\x01\x05indexy\0\x19\x04\0\x0aattributes\x01\x1a\x01@\0\0\
+\x0c\x04\0\x06packed\x01\x1b\x03\0\x20tidegate:plugin/candidates@0.2.0\x05\x03\x01\
+B\x0e\x02\x03\x02\x01\x02\x04\0\x09timestamp\x03\0\0\x01r\x07\x04yearz\x05month}\
+\x03day}\x04hour}\x06minute}\x06second}\x0bmillisecond{\x04\0\x0alocal-time\x03\0\
+\x02\x01r\x03\x04time\x03\x07weekday}\x06offsetz\x04\0\x05shown\x03\0\x04\x01@\0\
+\0\x01\x04\0\x03now\x01\x06\x01j\x01\x05\x01s\x01@\x02\x04zones\x02at\x01\0\x07\x04\
+\0\x05local\x01\x08\x01j\x01\x01\x01s\x01@\x02\x04zones\x04time\x03\0\x09\x04\0\x07\
+instant\x01\x0a\x03\0\x1btidegate:plugin/clock@0.2.0\x05\x04\x01B\x04\x01m\x04\x05\
+debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\x01@\x02\x05level\x01\x07m\
+essages\x01\0\x04\0\x05write\x01\x02\x03\0\x19tidegate:plugin/log@0.2.0\x05\x05\x01\
+B\x04\x01@\x03\x04names\x05labels\x06amountu\x01\0\x04\0\x03add\x01\0\x01@\x03\x04\
+names\x05labels\x05valueu\x01\0\x04\0\x03set\x01\x01\x03\0\x1dtidegate:plugin/me\
+trics@0.2.0\x05\x06\x01B\x02\x01@\0\0w\x04\0\x04next\x01\0\x03\0\x1ctidegate:plu\
+gin/random@0.2.0\x05\x07\x01B\x10\x02\x03\x02\x01\x02\x04\0\x09timestamp\x03\0\0\
+\x01m\x03\x0binvalid-key\x0evalue-too-long\x04full\x04\0\x0bstate-error\x03\0\x02\
+\x01ks\x01@\x01\x03keys\0\x04\x04\0\x03get\x01\x05\x01k\x01\x01j\0\x01\x03\x01@\x03\
+\x03keys\x05values\x0aexpires-at\x06\0\x07\x04\0\x03set\x01\x08\x01@\x01\x03keys\
+\x01\0\x04\0\x06delete\x01\x09\x01ps\x01@\x01\x06prefixs\0\x0a\x04\0\x04keys\x01\
+\x0b\x03\0\x1btidegate:plugin/state@0.2.0\x05\x08\x01B\x17\x02\x03\x02\x01\x01\x04\
+\0\x09attribute\x03\0\0\x02\x03\x02\x01\x02\x04\0\x09timestamp\x03\0\x02\x01p\x01\
+\x01r\x07\x02ids\x08job-types\x08priorityz\x06weighty\x08critical\x7f\x0aattribu\
+tes\x04\x0agranted-at\x03\x04\0\x0brunning-job\x03\0\x05\x01q\x03\x08job-type\0\0\
+\x08priority\0\0\x09attribute\x01s\0\x04\0\x09dimension\x03\0\x07\x01r\x03\x05va\
+lues\x05county\x06weightw\x04\0\x05group\x03\0\x09\x01@\0\0y\x04\0\x05count\x01\x0b\
+\x01@\0\0w\x04\0\x06weight\x01\x0c\x01p\x0a\x01@\x01\x02by\x08\0\x0d\x04\0\x06gr\
+oups\x01\x0e\x01@\x02\x02by\x08\x05values\0\x0a\x04\0\x08in-group\x01\x0f\x01p\x06\
+\x01@\x02\x06offsety\x05limity\0\x10\x04\0\x04page\x01\x11\x03\0\x1dtidegate:plu\
+gin/running@0.2.0\x05\x09\x01B\x0d\x02\x03\x02\x01\x02\x04\0\x09timestamp\x03\0\0\
+\x01r\x05\x05values\x05county\x06weightw\x0doldest-due-at\x01\x08at-least\x7f\x04\
+\0\x05group\x03\0\x02\x01p\x03\x01@\x01\x02bys\0\x04\x04\0\x06groups\x01\x05\x01\
+k\x03\x01@\0\0\x06\x04\0\x06others\x01\x07\x01k\x01\x01@\0\0\x08\x04\0\x0acounte\
+d-at\x01\x09\x03\0\x1dtidegate:plugin/waiting@0.2.0\x05\x0a\x01B\x03\x01ks\x01@\x01\
+\x02ids\0\0\x04\0\x04data\x01\x01\x03\0\x1atidegate:plugin/jobs@0.2.0\x05\x0b\x02\
+\x03\0\0\x07context\x02\x03\0\0\x03job\x02\x03\0\0\x0bdescription\x02\x03\0\0\x07\
+problem\x01B&\x02\x03\x02\x01\x0c\x04\0\x07context\x03\0\0\x02\x03\x02\x01\x0d\x04\
+\0\x03job\x03\0\x02\x02\x03\x02\x01\x01\x04\0\x09attribute\x03\0\x04\x02\x03\x02\
+\x01\x02\x04\0\x09timestamp\x03\0\x06\x02\x03\x02\x01\x0e\x04\0\x0bdescription\x03\
+\0\x08\x02\x03\x02\x01\x0f\x04\0\x07problem\x03\0\x0a\x01p\x05\x01ks\x01k{\x01k\x07\
+\x01r\x0f\x02ids\x08job-types\x08priorityz\x06weighty\x0aattributes\x0c\x0btarge\
+t-host\x0d\x07attempty\x0astarted-at\x07\x08ended-at\x07\x09succeeded\x7f\x06rea\
+son\x0d\x07message\x0d\x06status\x0e\x07details\x0d\x0anot-before\x0f\x04\0\x05e\
+nded\x03\0\x10\x01ky\x01p\x11\x01r\x03\x0bconcurrency\x12\x04roomy\x05ended\x13\x04\
+\0\x05round\x03\0\x14\x01q\x04\x03run\0\0\x04hold\x01\x0f\0\x0areschedule\x01\x07\
+\0\x04drop\0\0\x04\0\x06action\x03\0\x16\x01r\x02\x06action\x17\x06reason\x0d\x04\
+\0\x08decision\x03\0\x18\x01p\x19\x01r\x02\x09decisions\x1a\x04more\x7f\x04\0\x06\
+answer\x03\0\x1b\x01@\0\0\x09\x04\0\x08describe\x01\x1d\x01p\x0b\x01@\x01\x06con\
+figs\0\x1e\x04\0\x0ccheck-config\x01\x1f\x01p\x03\x01j\x01\x1c\x01s\x01@\x03\x03\
+ctx\x01\x05round\x15\x0acandidates\x20\0!\x04\0\x06decide\x01\"\x04\0\x1etidegat\
+e:plugin/throttle@0.2.0\x05\x10\x04\0)tidegate:plugin/throttler-by-column@0.2.0\x04\
+\0\x0b\x19\x01\0\x13throttler-by-column\x03\0\0\0G\x09producers\x01\x0cprocessed\
+-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
         };
     };
 }
 #[doc(inline)]
-pub use __export_throttler_impl as __export_throttler_world;
+pub use __export_throttler_by_column_impl as __export_throttler_world;
 #[rustfmt::skip]
 #[cfg(target_arch = "wasm32")]
 #[unsafe(
-    link_section = "component-type:wit-bindgen:0.60.0:tidegate:plugin@0.2.0:throttler-with-all-of-its-exports-removed:encoded world"
+    link_section = "component-type:wit-bindgen:0.60.0:tidegate:plugin@0.2.0:throttler-by-column-with-all-of-its-exports-removed:encoded world"
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 2162] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xd2\x0f\x01A\x02\x01\
-A\x14\x01B\x14\x01w\x04\0\x09timestamp\x03\0\0\x01r\x04\x05queues\x03now\x01\x04\
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 2686] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xd4\x13\x01A\x02\x01\
+A\x16\x01B\x14\x01w\x04\0\x09timestamp\x03\0\0\x01r\x04\x05queues\x03now\x01\x04\
 seedw\x06configs\x04\0\x07context\x03\0\x02\x01r\x02\x04names\x05values\x04\0\x09\
 attribute\x03\0\x04\x01ks\x01k{\x01k\x01\x01r\x08\x07attempty\x06reasons\x07mess\
 age\x06\x06status\x07\x07details\x06\x0astarted-at\x01\x08ended-at\x01\x0anot-be\
@@ -3413,41 +4026,53 @@ replay-of\x06\x0fcorrelation-key\x06\x07earlier\x0c\x04\0\x03job\x03\0\x0d\x01ps
 eds-running-jobs\x7f\x0aneeds-data\x7f\x0bneeds-ended\x7f\x0dneeds-earlier\x7f\x0a\
 waiting-by\x0f\x04\0\x0bdescription\x03\0\x10\x01r\x02\x04paths\x07messages\x04\0\
 \x07problem\x03\0\x12\x03\0\x1btidegate:plugin/types@0.2.0\x05\0\x02\x03\0\0\x09\
-timestamp\x01B\x0e\x02\x03\x02\x01\x01\x04\0\x09timestamp\x03\0\0\x01r\x07\x04ye\
-arz\x05month}\x03day}\x04hour}\x06minute}\x06second}\x0bmillisecond{\x04\0\x0alo\
-cal-time\x03\0\x02\x01r\x03\x04time\x03\x07weekday}\x06offsetz\x04\0\x05shown\x03\
-\0\x04\x01@\0\0\x01\x04\0\x03now\x01\x06\x01j\x01\x05\x01s\x01@\x02\x04zones\x02\
-at\x01\0\x07\x04\0\x05local\x01\x08\x01j\x01\x01\x01s\x01@\x02\x04zones\x04time\x03\
-\0\x09\x04\0\x07instant\x01\x0a\x03\0\x1btidegate:plugin/clock@0.2.0\x05\x02\x01\
-B\x04\x01m\x04\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\x01@\x02\
-\x05level\x01\x07messages\x01\0\x04\0\x05write\x01\x02\x03\0\x19tidegate:plugin/\
-log@0.2.0\x05\x03\x01B\x04\x01@\x03\x04names\x05labels\x06amountu\x01\0\x04\0\x03\
-add\x01\0\x01@\x03\x04names\x05labels\x05valueu\x01\0\x04\0\x03set\x01\x01\x03\0\
-\x1dtidegate:plugin/metrics@0.2.0\x05\x04\x01B\x02\x01@\0\0w\x04\0\x04next\x01\0\
-\x03\0\x1ctidegate:plugin/random@0.2.0\x05\x05\x01B\x10\x02\x03\x02\x01\x01\x04\0\
-\x09timestamp\x03\0\0\x01m\x03\x0binvalid-key\x0evalue-too-long\x04full\x04\0\x0b\
-state-error\x03\0\x02\x01ks\x01@\x01\x03keys\0\x04\x04\0\x03get\x01\x05\x01k\x01\
-\x01j\0\x01\x03\x01@\x03\x03keys\x05values\x0aexpires-at\x06\0\x07\x04\0\x03set\x01\
-\x08\x01@\x01\x03keys\x01\0\x04\0\x06delete\x01\x09\x01ps\x01@\x01\x06prefixs\0\x0a\
-\x04\0\x04keys\x01\x0b\x03\0\x1btidegate:plugin/state@0.2.0\x05\x06\x02\x03\0\0\x09\
-attribute\x01B\x17\x02\x03\x02\x01\x07\x04\0\x09attribute\x03\0\0\x02\x03\x02\x01\
-\x01\x04\0\x09timestamp\x03\0\x02\x01p\x01\x01r\x07\x02ids\x08job-types\x08prior\
-ityz\x06weighty\x08critical\x7f\x0aattributes\x04\x0agranted-at\x03\x04\0\x0brun\
-ning-job\x03\0\x05\x01q\x03\x08job-type\0\0\x08priority\0\0\x09attribute\x01s\0\x04\
-\0\x09dimension\x03\0\x07\x01r\x03\x05values\x05county\x06weightw\x04\0\x05group\
-\x03\0\x09\x01@\0\0y\x04\0\x05count\x01\x0b\x01@\0\0w\x04\0\x06weight\x01\x0c\x01\
-p\x0a\x01@\x01\x02by\x08\0\x0d\x04\0\x06groups\x01\x0e\x01@\x02\x02by\x08\x05val\
-ues\0\x0a\x04\0\x08in-group\x01\x0f\x01p\x06\x01@\x02\x06offsety\x05limity\0\x10\
-\x04\0\x04page\x01\x11\x03\0\x1dtidegate:plugin/running@0.2.0\x05\x08\x01B\x0d\x02\
-\x03\x02\x01\x01\x04\0\x09timestamp\x03\0\0\x01r\x05\x05values\x05county\x06weig\
-htw\x0doldest-due-at\x01\x08at-least\x7f\x04\0\x05group\x03\0\x02\x01p\x03\x01@\x01\
-\x02bys\0\x04\x04\0\x06groups\x01\x05\x01k\x03\x01@\0\0\x06\x04\0\x06others\x01\x07\
-\x01k\x01\x01@\0\0\x08\x04\0\x0acounted-at\x01\x09\x03\0\x1dtidegate:plugin/wait\
-ing@0.2.0\x05\x09\x01B\x03\x01ks\x01@\x01\x02ids\0\0\x04\0\x04data\x01\x01\x03\0\
-\x1atidegate:plugin/jobs@0.2.0\x05\x0a\x04\0?tidegate:plugin/throttler-with-all-\
-of-its-exports-removed@0.2.0\x04\0\x0b/\x01\0)throttler-with-all-of-its-exports-\
-removed\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.25\
-4.2\x10wit-bindgen-rust\x060.60.0";
+attribute\x02\x03\0\0\x09timestamp\x01B$\x02\x03\x02\x01\x01\x04\0\x09attribute\x03\
+\0\0\x02\x03\x02\x01\x02\x04\0\x09timestamp\x03\0\x02\x01m\x05\x02id\x08job-type\
+\x0btarget-host\x09replay-of\x0fcorrelation-key\x04\0\x0btext-column\x03\0\x04\x01\
+m\x03\x06weight\x07attempt\x08attempts\x04\0\x0dnumber-column\x03\0\x06\x01m\x04\
+\x0acreated-at\x06run-at\x0aexpires-at\x0bdeadline-at\x04\0\x0einstant-column\x03\
+\0\x08\x01pw\x01r\x02\x05words\x0a\x04texts\x04\0\x11packed-candidates\x03\0\x0b\
+\x01@\0\0y\x04\0\x05count\x01\x0d\x01ks\x01p\x0e\x01@\x01\x05field\x05\0\x0f\x04\
+\0\x05texts\x01\x10\x01py\x01@\x01\x05field\x07\0\x11\x04\0\x07numbers\x01\x12\x01\
+pz\x01@\0\0\x13\x04\0\x0apriorities\x01\x14\x01k\x03\x01p\x15\x01@\x01\x05field\x09\
+\0\x16\x04\0\x08instants\x01\x17\x01@\x01\x04names\0\x0f\x04\0\x10attribute-valu\
+es\x01\x18\x01p\x01\x01@\x01\x05indexy\0\x19\x04\0\x0aattributes\x01\x1a\x01@\0\0\
+\x0c\x04\0\x06packed\x01\x1b\x03\0\x20tidegate:plugin/candidates@0.2.0\x05\x03\x01\
+B\x0e\x02\x03\x02\x01\x02\x04\0\x09timestamp\x03\0\0\x01r\x07\x04yearz\x05month}\
+\x03day}\x04hour}\x06minute}\x06second}\x0bmillisecond{\x04\0\x0alocal-time\x03\0\
+\x02\x01r\x03\x04time\x03\x07weekday}\x06offsetz\x04\0\x05shown\x03\0\x04\x01@\0\
+\0\x01\x04\0\x03now\x01\x06\x01j\x01\x05\x01s\x01@\x02\x04zones\x02at\x01\0\x07\x04\
+\0\x05local\x01\x08\x01j\x01\x01\x01s\x01@\x02\x04zones\x04time\x03\0\x09\x04\0\x07\
+instant\x01\x0a\x03\0\x1btidegate:plugin/clock@0.2.0\x05\x04\x01B\x04\x01m\x04\x05\
+debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\x01@\x02\x05level\x01\x07m\
+essages\x01\0\x04\0\x05write\x01\x02\x03\0\x19tidegate:plugin/log@0.2.0\x05\x05\x01\
+B\x04\x01@\x03\x04names\x05labels\x06amountu\x01\0\x04\0\x03add\x01\0\x01@\x03\x04\
+names\x05labels\x05valueu\x01\0\x04\0\x03set\x01\x01\x03\0\x1dtidegate:plugin/me\
+trics@0.2.0\x05\x06\x01B\x02\x01@\0\0w\x04\0\x04next\x01\0\x03\0\x1ctidegate:plu\
+gin/random@0.2.0\x05\x07\x01B\x10\x02\x03\x02\x01\x02\x04\0\x09timestamp\x03\0\0\
+\x01m\x03\x0binvalid-key\x0evalue-too-long\x04full\x04\0\x0bstate-error\x03\0\x02\
+\x01ks\x01@\x01\x03keys\0\x04\x04\0\x03get\x01\x05\x01k\x01\x01j\0\x01\x03\x01@\x03\
+\x03keys\x05values\x0aexpires-at\x06\0\x07\x04\0\x03set\x01\x08\x01@\x01\x03keys\
+\x01\0\x04\0\x06delete\x01\x09\x01ps\x01@\x01\x06prefixs\0\x0a\x04\0\x04keys\x01\
+\x0b\x03\0\x1btidegate:plugin/state@0.2.0\x05\x08\x01B\x17\x02\x03\x02\x01\x01\x04\
+\0\x09attribute\x03\0\0\x02\x03\x02\x01\x02\x04\0\x09timestamp\x03\0\x02\x01p\x01\
+\x01r\x07\x02ids\x08job-types\x08priorityz\x06weighty\x08critical\x7f\x0aattribu\
+tes\x04\x0agranted-at\x03\x04\0\x0brunning-job\x03\0\x05\x01q\x03\x08job-type\0\0\
+\x08priority\0\0\x09attribute\x01s\0\x04\0\x09dimension\x03\0\x07\x01r\x03\x05va\
+lues\x05county\x06weightw\x04\0\x05group\x03\0\x09\x01@\0\0y\x04\0\x05count\x01\x0b\
+\x01@\0\0w\x04\0\x06weight\x01\x0c\x01p\x0a\x01@\x01\x02by\x08\0\x0d\x04\0\x06gr\
+oups\x01\x0e\x01@\x02\x02by\x08\x05values\0\x0a\x04\0\x08in-group\x01\x0f\x01p\x06\
+\x01@\x02\x06offsety\x05limity\0\x10\x04\0\x04page\x01\x11\x03\0\x1dtidegate:plu\
+gin/running@0.2.0\x05\x09\x01B\x0d\x02\x03\x02\x01\x02\x04\0\x09timestamp\x03\0\0\
+\x01r\x05\x05values\x05county\x06weightw\x0doldest-due-at\x01\x08at-least\x7f\x04\
+\0\x05group\x03\0\x02\x01p\x03\x01@\x01\x02bys\0\x04\x04\0\x06groups\x01\x05\x01\
+k\x03\x01@\0\0\x06\x04\0\x06others\x01\x07\x01k\x01\x01@\0\0\x08\x04\0\x0acounte\
+d-at\x01\x09\x03\0\x1dtidegate:plugin/waiting@0.2.0\x05\x0a\x01B\x03\x01ks\x01@\x01\
+\x02ids\0\0\x04\0\x04data\x01\x01\x03\0\x1atidegate:plugin/jobs@0.2.0\x05\x0b\x04\
+\0Itidegate:plugin/throttler-by-column-with-all-of-its-exports-removed@0.2.0\x04\
+\0\x0b9\x01\03throttler-by-column-with-all-of-its-exports-removed\x03\0\0\0G\x09\
+producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rus\
+t\x060.60.0";
 #[inline(never)]
 #[doc(hidden)]
 pub fn __link_custom_section_describing_imports() {
