@@ -30,12 +30,12 @@ use tidegate_backends::{
         recording::RecordingRules,
     },
 };
-use tidegate_core::job::Payload;
+use tidegate_core::job::{Job, Payload};
 use tidegate_engine::{
     Demand, Dispatch, Engine, Ports, Rules, TickCache, TickInput,
     memory::{FakeClock, MemoryWorkQueue, SeededEntropy},
     plugins::registry::{NewCode, NewVersion, Stage},
-    request::NewJob,
+    request::{NewJob, Report, ReportOutcome},
     testkit::builders::{at, name},
 };
 use tokio::runtime::{Builder, Runtime};
@@ -175,10 +175,17 @@ fn ticks(c: &mut Criterion) {
 const BACKLOG: usize = 100_000;
 const TENANTS: usize = 1000;
 
-/// A plugin that holds every job, and reads the groups of the tenants that wait if it `groups` them.
-fn holding(groups: bool) -> Guest {
-    let hold = "(local.set $r (call $run (local.get $n))) (local.set $p (call $first (local.get $r)))
-        (loop $each
+/// A plugin that runs the first job of each call if it `starts` jobs, and holds the others. It reads the
+/// groups of the tenants that wait if it `groups` them.
+fn holding(starts: bool, groups: bool) -> Guest {
+    let skip = if starts {
+        "(local.set $i (i32.const 1)) (local.set $p (i32.add (local.get $p) (i32.const 40)))"
+    } else {
+        ""
+    };
+    let run =
+        "(local.set $r (call $run (local.get $n))) (local.set $p (call $first (local.get $r)))";
+    let hold = "(loop $each
           (i32.store8 (local.get $p) (i32.const 1))
           (local.set $p (i32.add (local.get $p) (i32.const 40)))
           (br_if $each (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (local.get $n))))
@@ -187,13 +194,13 @@ fn holding(groups: bool) -> Guest {
     let read = "(call $waiting (i32.const 2048) (i32.const 6) (i32.const 2064))
         (if (i32.eqz (i32.load (i32.const 2068))) (then (unreachable)))";
     if !groups {
-        return Guest::throttler().decide(hold);
+        return Guest::throttler().decide(&[run, skip, hold].concat());
     }
     Guest::throttler()
         .import(WAITING)
         .waiting_by(&["tenant"])
         .items(r#"(data (i32.const 2048) "tenant")"#)
-        .decide(&[read, hold].concat())
+        .decide(&[read, run, skip, hold].concat())
 }
 
 /// An engine on a new file with the backlog, whose throttler is `plugin`.
@@ -210,7 +217,7 @@ async fn backlog(dir: &Path, plugin: Guest) -> Engine {
     let engine = Engine::new(ports, Rules::default());
     engine.push_plugin(&name("shares"), plugins.version, Stage::Live).await.unwrap();
     let config =
-        r#"{"concurrency": 10, "partition_by": "tenant", "throttler": {"plugin": "shares"}}"#;
+        r#"{"concurrency": 3, "partition_by": "tenant", "throttler": {"plugin": "shares"}}"#;
     engine.put_queue(&name("orders"), serde_json::from_str(config).unwrap(), None).await.unwrap();
     let order = r#"{"queue": "orders", "attributes": {"tenant": "/tenant"}}"#;
     engine.put_type(&name("order"), serde_json::from_str(order).unwrap(), None).await.unwrap();
@@ -224,38 +231,61 @@ async fn backlog(dir: &Path, plugin: Guest) -> Engine {
     engine
 }
 
+fn succeeded(job: Job) -> Report {
+    Report {
+        attempt: job.life.attempt,
+        token: job.life.running().map(|run| run.token),
+        id: job.id,
+        job_type: None,
+        outcome: ReportOutcome::Succeeded { result: None },
+        checkpoint: None,
+    }
+}
+
 fn waiting(c: &mut Criterion) {
     let runtime: Runtime = Builder::new_multi_thread().worker_threads(1).build().unwrap();
     let mut group = c.benchmark_group("a backlog of 100,000 jobs of 1000 tenants");
     group.sample_size(20).measurement_time(Duration::from_secs(5));
-    for (case, groups) in [("a tick", false), ("a tick with groups", true)] {
+    let cases = [
+        ("a tick", false, false),
+        ("a tick with groups", false, true),
+        ("a tick that starts 3 jobs", true, false),
+        ("a tick with groups that starts 3 jobs", true, true),
+    ];
+    for (case, starts, groups) in cases {
         let dir = tempfile::tempdir().unwrap();
-        let engine = runtime.block_on(backlog(dir.path(), holding(groups)));
-        let mut cache = TickCache::default();
+        let engine = runtime.block_on(backlog(dir.path(), holding(starts, groups)));
+        let (mut cache, mut reports) = (TickCache::default(), Vec::new());
         let mut tick = || {
             let demand = Demand {
                 min: 0,
                 types: vec![name("order")],
-                capacity: 10,
+                capacity: 3,
                 worker: None,
                 lease: None,
                 dispatch: Dispatch::Claim,
                 call: None,
             };
-            let input =
-                TickInput { demands: vec![demand], queue_changed: true, ..TickInput::default() };
+            let input = TickInput {
+                demands: vec![demand],
+                reports: std::mem::take(&mut reports),
+                queue_changed: true,
+                ..TickInput::default()
+            };
             let start = Instant::now();
             let queue = name("orders");
-            let outcome = runtime.block_on(engine.tick(&queue, &mut cache, input));
-            assert!(outcome.unwrap().claimed.is_empty());
-            start.elapsed()
+            let outcome = runtime.block_on(engine.tick(&queue, &mut cache, input)).unwrap();
+            let took = start.elapsed();
+            assert_eq!(outcome.claimed.len(), if starts { 3 } else { 0 });
+            reports = outcome.claimed.into_iter().map(|claimed| succeeded(claimed.job)).collect();
+            took
         };
         // The first ones begin the ledger.
         tick();
         runtime.block_on(engine.count_waiting(at(i64::MAX / 2))).unwrap();
         tick();
         group.bench_function(case, |b| b.iter_custom(|rounds| (0..rounds).map(|_| tick()).sum()));
-        if groups {
+        if groups && !starts {
             let store = Arc::clone(&engine.ports().store);
             group.bench_function("a count", |b| {
                 b.iter(|| {

@@ -227,14 +227,10 @@ impl WaitingEstimate {
         }
     }
 
-    /// Records that a job of `partition` with this weight waits no longer.
-    pub fn started(&mut self, partition: &str, weight: u32) {
-        let Some(count) = self.partitions.get_mut(partition) else { return };
-        count.jobs = count.jobs.saturating_sub(1);
-        count.weight = count.weight.saturating_sub(weight.into());
-        if count.jobs == 0 && !count.at_least {
-            self.partitions.remove(partition);
-        }
+    /// Records that a job of `partition` with this weight waits no longer. Returns whether it was among
+    /// the jobs of [`Self::partitions`].
+    pub fn started(&mut self, partition: &str, weight: u32) -> bool {
+        started(&mut self.partitions, partition, weight)
     }
 
     /// The groups by each attribute that makes partitions of `queue`.
@@ -277,7 +273,28 @@ pub struct Waiting {
     pub others: Option<WaitingCount>,
 }
 
+/// Subtracts a job with this weight from the count of `name`. Returns whether there is one.
+fn started(counts: &mut BTreeMap<String, WaitingCount>, name: &str, weight: u32) -> bool {
+    let Some(count) = counts.get_mut(name) else { return false };
+    count.jobs = count.jobs.saturating_sub(1);
+    count.weight = count.weight.saturating_sub(weight.into());
+    if count.jobs == 0 && !count.at_least {
+        counts.remove(name);
+    }
+    true
+}
+
 impl Waiting {
+    /// Records that a job of `partition` of `queue` with this weight waits no longer. The oldest instants
+    /// stay as they are.
+    pub fn started(&mut self, queue: &QueueConfig, partition: &str, weight: u32) {
+        for (name, value) in queue.partition_values(partition) {
+            if let Some(groups) = self.groups.get_mut(name) {
+                started(groups, value, weight);
+            }
+        }
+    }
+
     /// The groups of `jobs` by each of their attributes: nothing else waits.
     pub fn of(jobs: &[Job]) -> Self {
         let mut waiting = Self::default();

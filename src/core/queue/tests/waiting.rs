@@ -6,7 +6,7 @@ use crate::{
     job::{Attributes, Value},
     queue::{
         QueueConfig,
-        waiting::{MAX_WAITING_PARTITIONS, SeenPartitions, WaitingCount, WaitingEstimate},
+        waiting::{MAX_WAITING_PARTITIONS, SeenPartitions, Waiting, WaitingCount, WaitingEstimate},
     },
     time::Timestamp,
 };
@@ -151,10 +151,42 @@ fn a_partition_without_candidates_is_removed() {
 #[test]
 fn a_started_job_does_not_wait() {
     let mut estimate = estimate(&[("a", 1), ("b", 2)]);
-    estimate.started("a", 1);
-    estimate.started("b", 1);
-    estimate.started("c", 1);
+    assert!(estimate.started("a", 1));
+    assert!(estimate.started("b", 1));
+    assert!(!estimate.started("c", 1));
     assert_eq!(shown(&estimate), "b1");
+}
+
+#[test]
+fn groups_without_started_jobs_are_those_of_the_estimate() {
+    for then_by in [None, Some("user")] {
+        let queue = by("tenant", then_by);
+        let names = ["a", "b", "c"].map(|tenant| {
+            let values = [("tenant", tenant), ("user", "ann")];
+            let attribute = |(name, value): (&str, &str)| (name.into(), Value::Text(value.into()));
+            queue.partition_of(&values.map(attribute).into_iter().collect::<Attributes>())
+        });
+        let counts: Vec<(&str, u32)> = names.iter().map(String::as_str).zip([1, 2, 30]).collect();
+        let mut estimate = estimate(&counts);
+        let mut groups = estimate.groups(&queue);
+        for (name, times) in names.iter().zip([1, 1, 5]) {
+            for _ in 0..times {
+                assert!(estimate.started(name, 1));
+                groups.started(&queue, name, 1);
+            }
+        }
+        // The oldest instant of a group is a bound.
+        let numbers = |waiting: &Waiting| {
+            let of = |(value, count): (&String, &WaitingCount)| {
+                (value.clone(), count.jobs, count.weight)
+            };
+            let groups = waiting.groups.iter();
+            let numbers = groups
+                .map(|(name, groups)| (name.clone(), groups.iter().map(of).collect::<Vec<_>>()));
+            numbers.collect::<Vec<_>>()
+        };
+        assert_eq!(numbers(&groups), numbers(&estimate.groups(&queue)), "{then_by:?}");
+    }
 }
 
 #[test]

@@ -91,7 +91,7 @@ struct WaitingView {
     is_needed: bool,
     /// Without the jobs that this tick has started; none before the tick's first call.
     estimate: Option<WaitingEstimate>,
-    /// The groups of `estimate`, unless it has changed since.
+    /// The groups of `estimate`, since the first call.
     groups: Option<Arc<Waiting>>,
 }
 
@@ -172,11 +172,16 @@ impl Throttling {
         (self.waiting.estimate, self.waiting.groups) = (Some(estimate), None);
     }
 
-    /// Records that `job` waits no longer.
-    fn record_started(&mut self, job: &Job) {
-        if let Some(estimate) = &mut self.waiting.estimate {
-            estimate.started(&job.spec.partition, job.spec.weight);
-            self.waiting.groups = None;
+    /// Records that `job` of `queue` waits no longer. The groups of a tick are made once: each of its calls
+    /// would add their cost.
+    fn record_started(&mut self, queue: &QueueConfig, job: &Job) {
+        let WaitingView { estimate: Some(estimate), groups, .. } = &mut self.waiting else {
+            return;
+        };
+        let (partition, weight) = (&job.spec.partition, job.spec.weight);
+        let is_in_groups = estimate.started(partition, weight);
+        if let Some(groups) = groups.as_mut().filter(|_| is_in_groups) {
+            Arc::make_mut(groups).started(queue, partition, weight);
         }
     }
 

@@ -166,7 +166,7 @@ impl Search<'_> {
                 self.admit(demand, job, bytes);
                 self.set_last_partition(job);
                 if let Some(throttling) = &mut self.plan.throttling {
-                    throttling.record_started(job);
+                    throttling.record_started(&self.limits.queue, job);
                 }
             }
             // Called again at once, the plugin would decide the same.
