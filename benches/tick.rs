@@ -249,8 +249,8 @@ fn waiting(c: &mut Criterion) {
     let cases = [
         ("a tick", false, false),
         ("a tick with groups", false, true),
-        ("a tick that starts 3 jobs", true, false),
-        ("a tick with groups that starts 3 jobs", true, true),
+        ("a tick that starts jobs", true, false),
+        ("a tick with groups that starts jobs", true, true),
     ];
     for (case, starts, groups) in cases {
         let dir = tempfile::tempdir().unwrap();
@@ -276,7 +276,7 @@ fn waiting(c: &mut Criterion) {
             let queue = name("orders");
             let outcome = runtime.block_on(engine.tick(&queue, &mut cache, input)).unwrap();
             let took = start.elapsed();
-            assert_eq!(outcome.claimed.len(), if starts { 3 } else { 0 });
+            assert_eq!(outcome.claimed.is_empty(), !starts);
             reports = outcome.claimed.into_iter().map(|claimed| succeeded(claimed.job)).collect();
             took
         };
