@@ -190,7 +190,7 @@ module "plugins" {
   timeout     = 300
   reserved    = var.plugins_reserved_concurrency
   environment = { TIDEGATE_ADMIN_TOKEN = var.admin_token }
-  # Only this function may change the code that all functions run.
+  # Only this function may write the code that all functions run.
   may = concat(local.doctor, [{ sid = "Code", actions = ["s3:PutObject"], resources = ["${local.objects}plugins/*"] }])
 }
 
@@ -287,7 +287,10 @@ module "sweep" {
     TIDEGATE_LATENESS_SECONDS       = tostring(var.lateness_seconds)
     TIDEGATE_DEAD_LETTER_QUEUE_URLS = join(",", [for queue in aws_sqs_queue.dead : queue.url])
   }
-  may = [{ sid = "Receive", actions = local.receive, resources = [for queue in aws_sqs_queue.dead : queue.arn] }]
+  may = [
+    { sid = "Receive", actions = local.receive, resources = [for queue in aws_sqs_queue.dead : queue.arn] },
+    { sid = "OldCode", actions = ["s3:DeleteObject"], resources = ["${local.objects}plugins/*"] },
+  ]
 }
 
 # The next sweep follows a failed one within a minute, so a retry has no use.

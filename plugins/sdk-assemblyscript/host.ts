@@ -81,6 +81,15 @@ export class Shown {
   ) {}
 }
 
+/** Writes the instant at which `zone` shows `time`, or what is wrong with them, at `RESULT`. */
+function readInstant(zone: string, time: LocalTime): void {
+  const utf8 = new Utf8(zone);
+  clockInstant(
+    utf8.start, utf8.length, time.year, time.month, time.day, time.hour, time.minute, time.second,
+    time.millisecond, RESULT,
+  );
+}
+
 /**
  * The clock, which does not move during a call, and the time zones of the server. Instants are
  * milliseconds since 1970. A zone is a name of the IANA time zone database, such as
@@ -109,20 +118,25 @@ export namespace clock {
    * the instant of the change. A wrong argument ends the call: the log names it.
    */
   export function instant(zone: string, time: LocalTime): u64 {
-    const utf8 = new Utf8(zone);
-    clockInstant(
-      utf8.start, utf8.length, time.year, time.month, time.day, time.hour, time.minute,
-      time.second, time.millisecond, RESULT,
-    );
+    readInstant(zone, time);
     if (load<u8>(RESULT) != 0) throw new Error(readText(RESULT + 8));
     return load<u64>(RESULT, 8);
   }
 
-  /** Why `zone` is not a time zone, or null if it is one. For the check of a configuration. */
-  export function problem(zone: string): string | null {
+  /**
+   * Why `zone` is not a time zone, or `at` not an instant that it shows, or null if they are. For the
+   * check of a configuration.
+   */
+  export function problem(zone: string, at: u64 = 0): string | null {
     const utf8 = new Utf8(zone);
-    clockLocal(utf8.start, utf8.length, 0, RESULT);
+    clockLocal(utf8.start, utf8.length, at, RESULT);
     return load<u8>(RESULT) == 0 ? null : readText(RESULT + 4);
+  }
+
+  /** Why there is no instant at which `zone` shows `time`, or null if there is one. */
+  export function problemOf(zone: string, time: LocalTime): string | null {
+    readInstant(zone, time);
+    return load<u8>(RESULT) == 0 ? null : readText(RESULT + 8);
   }
 }
 

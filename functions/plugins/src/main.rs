@@ -1,4 +1,4 @@
-//! `plugins`: the HTTP API with a compiler, for pushing plugins. Only this function may change the
+//! `plugins`: the HTTP API with a compiler, for pushing plugins. Only this function may write the
 //! code that all functions run.
 //!
 //! Before its first answer it recompiles the plugins of earlier releases for this one, so one

@@ -2,8 +2,8 @@
 // says. `cases` has the configurations and the expected texts.
 
 import {
-  Answer, Decision, Description, Dimension, Ended, Failure, Group, Job, Json, Problem, Round,
-  Running, State, Throttler, Waiting, WaitingGroup, clock, drop, hold, holdUntil, log, metrics,
+  Answer, Decision, Description, Dimension, Ended, Failure, Group, Job, Json, LocalTime, Problem,
+  Round, Running, State, Throttler, Waiting, WaitingGroup, clock, drop, hold, holdUntil, log, metrics,
   random, reschedule, run,
 } from "./sdk/throttler";
 import { Attributed } from "./sdk/contract";
@@ -118,6 +118,28 @@ function showState(config: Json, state: State): void {
   state.set("refused", `${truth(key)}|${truth(value)}`);
 }
 
+/** How many long values the state takes, and whether the next one is refused for its bound. */
+function showFull(state: State): void {
+  const value = "v".repeat(16000);
+  let count = 0;
+  let why = state.set("full 0", value);
+  while (why === null) {
+    count++;
+    why = state.set(`full ${count}`, value);
+  }
+  const first = orText(state.get("full 0")).length;
+  const last = orText(state.get(`full ${count}`));
+  for (let number = 0; number < count; number++) state.delete(`full ${number}`);
+  state.set("full", `${count}|${truth(orText(why).includes("256 KiB"))}|${first}|${last}`);
+}
+
+function showWrong(config: Json, state: State): void {
+  const zone = clock.problem(config.get("zone").text) !== null;
+  const at = clock.problem("UTC", atOf(config)) !== null;
+  const time = clock.problemOf("UTC", new LocalTime(2026, 1, 1, 24, 0, 0, 0)) !== null;
+  state.set("wrong", `${truth(zone)}|${truth(at)}|${truth(time)}`);
+}
+
 function showClock(config: Json, state: State): void {
   const zone = config.get("zone").text;
   const shown = clock.local(zone, atOf(config));
@@ -131,7 +153,9 @@ function showClock(config: Json, state: State): void {
 function showCommon(config: Json, state: State, jobs: Job[]): void {
   for (let index = 0; index < jobs.length; index++) showJob(config, state, jobs[index]);
   if (shows(config, "state")) showState(config, state);
+  if (shows(config, "full")) showFull(state);
   if (shows(config, "clock")) showClock(config, state);
+  if (shows(config, "wrong")) showWrong(config, state);
   if (shows(config, "random")) {
     const first = random.next();
     state.set("random", truth(first != random.next()));

@@ -162,6 +162,34 @@ static void show_state(const tg_json *config) {
                              truth(value == TG_STATE_VALUE_TOO_LONG)));
 }
 
+// The key of a long value.
+static tg_string full_key(int number) { return tg_format("full %d", number); }
+
+// How many long values the state takes, and whether the next one is refused for its bound.
+static void show_full(void) {
+    tg_string value = repeated('v', 16000);
+    int count = 0;
+    tg_state_error error = tg_state_set(full_key(count), value, tg_no_u64());
+    while (error == TG_STATE_OK) {
+        count++;
+        error = tg_state_set(full_key(count), value, tg_no_u64());
+    }
+    tg_maybe_string first = tg_state_get(full_key(0));
+    tg_string last = or_text(tg_state_get(full_key(count)));
+    for (int number = 0; number < count; number++) tg_state_delete(full_key(number));
+    set("full", tg_format("%d|%s|%zu|%.*s", count, truth(error == TG_STATE_FULL),
+                          first.is_some ? first.value.len : 0, TG_ARG(last)));
+}
+
+static void show_wrong(const tg_json *config) {
+    tg_local zone = tg_clock_local(text_of(config, "zone", "UTC"), 0);
+    tg_local at = tg_clock_local(tg_str("UTC"), (uint64_t)whole_of(config, "at"));
+    tg_local_time wrong = {.year = 2026, .month = 1, .day = 1, .hour = 24};
+    tg_instant time = tg_clock_instant(tg_str("UTC"), wrong);
+    set("wrong",
+        tg_format("%s|%s|%s", truth(zone.failed), truth(at.failed), truth(time.failed)));
+}
+
 static void show_clock(const tg_json *config) {
     tg_string zone = text_of(config, "zone", "UTC");
     tg_local local = tg_clock_local(zone, (uint64_t)whole_of(config, "at"));
@@ -176,7 +204,9 @@ static void show_clock(const tg_json *config) {
 static void show_common(const tg_json *config, tg_jobs jobs) {
     for (size_t i = 0; i < jobs.len; i++) show_job(config, &jobs.ptr[i]);
     if (shows(config, "state")) show_state(config);
+    if (shows(config, "full")) show_full();
     if (shows(config, "clock")) show_clock(config);
+    if (shows(config, "wrong")) show_wrong(config);
     if (shows(config, "random")) {
         uint64_t first = tg_random_next();
         set("random", tg_str(truth(first != tg_random_next())));

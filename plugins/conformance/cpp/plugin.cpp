@@ -134,6 +134,33 @@ static void show_state(const Json &config, const State &state) {
     state.set("refused", joined("|", key, value));
 }
 
+static std::string full_key(int number) { return "full " + std::to_string(number); }
+
+// How many long values the state takes, and whether the next one is refused for its bound.
+static void show_full(const State &state) {
+    std::string value(16000, 'v');
+    int count = 0;
+    std::optional<Error> error = state.set(full_key(count), value);
+    while (!error) {
+        count++;
+        error = state.set(full_key(count), value);
+    }
+    std::size_t first = state.get(full_key(0)).value_or("").size();
+    std::string last = or_none(state.get(full_key(count)));
+    for (int number = 0; number < count; number++) state.remove(full_key(number));
+    bool is_full = error->message.find("256 KiB") != std::string::npos;
+    state.set("full", joined("|", std::to_string(count), is_full, std::to_string(first), last));
+}
+
+static void show_wrong(const Json &config, const State &state) {
+    tg_local zone = clock::local(text_of(config, "zone", "UTC"), 0);
+    tg_local at = clock::local("UTC", at_of(config));
+    tg_local_time wrong{.year = 2026, .month = 1, .day = 1, .hour = 24, .minute = 0, .second = 0,
+                        .millisecond = 0};
+    tg_instant time = clock::instant("UTC", wrong);
+    state.set("wrong", joined("|", zone.failed, at.failed, time.failed));
+}
+
 static void show_clock(const Json &config, const State &state) {
     std::string zone = text_of(config, "zone", "UTC");
     tg_local local = clock::local(zone, at_of(config));
@@ -150,7 +177,9 @@ static void show_clock(const Json &config, const State &state) {
 static void show_common(const Json &config, const State &state, Jobs jobs) {
     for (const Job &job : jobs) show_job(config, state, job);
     if (shows(config, "state")) show_state(config, state);
+    if (shows(config, "full")) show_full(state);
     if (shows(config, "clock")) show_clock(config, state);
+    if (shows(config, "wrong")) show_wrong(config, state);
     if (shows(config, "random")) {
         std::uint64_t first = tidegate::random::next();
         state.set("random", str(first != tidegate::random::next()));

@@ -15,6 +15,7 @@ import (
 	"example.com/my-plugin/sdk/metrics"
 	"example.com/my-plugin/sdk/random"
 	"example.com/my-plugin/sdk/retry"
+	"example.com/my-plugin/sdk/state"
 	"example.com/my-plugin/sdk/throttler"
 )
 
@@ -159,8 +160,14 @@ func (c *common) show(jobs ...*throttler.Job) {
 	if c.config.shows("state") {
 		c.showState()
 	}
+	if c.config.shows("full") {
+		c.showFull()
+	}
 	if c.config.shows("clock") {
 		c.showClock()
+	}
+	if c.config.shows("wrong") {
+		c.showWrong()
 	}
 	if c.config.shows("random") {
 		c.set("random", fmt.Sprint(random.Next() != random.Next()))
@@ -210,6 +217,32 @@ func (c *common) showState() {
 	key := c.state.Set(strings.Repeat("k", 129), "v") != nil
 	value := c.state.Set("k", strings.Repeat("v", 16385)) != nil
 	c.set("refused", joined("|", key, value))
+}
+
+// ShowFull shows how many long values the state takes, and whether the next one is refused for its
+// bound.
+func (c *common) showFull() {
+	value, count := strings.Repeat("v", 16000), 0
+	var refused error
+	for refused == nil {
+		if refused = c.state.Set(fmt.Sprintf("full %d", count), value); refused == nil {
+			count++
+		}
+	}
+	first, _ := c.state.Get("full 0")
+	last, _ := c.state.Get(fmt.Sprintf("full %d", count))
+	for number := range count {
+		c.state.Delete(fmt.Sprintf("full %d", number))
+	}
+	full := errors.Is(refused, state.ErrFull)
+	c.set("full", joined("|", count, full, len(first), text(last)))
+}
+
+func (c *common) showWrong() {
+	_, zone := clock.Local(c.config.Zone, time.UnixMilli(0))
+	_, at := clock.Local("UTC", c.config.at())
+	_, noTime := clock.Instant("UTC", clock.LocalTime{Year: 2026, Month: time.January, Day: 1, Hour: 24})
+	c.set("wrong", joined("|", zone != nil, at != nil, noTime != nil))
 }
 
 func (c *common) showClock() {

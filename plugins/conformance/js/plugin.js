@@ -80,6 +80,41 @@ function showState(config, state) {
   state.set('refused', `${refused(state, 'k'.repeat(129), 'v')}|${refused(state, 'k', 'v'.repeat(16385))}`);
 }
 
+function fails(call) {
+  try {
+    call();
+    return false;
+  } catch {
+    return true;
+  }
+}
+
+// How many long values the state takes, and whether the next one is refused for its bound.
+function showFull(state) {
+  const value = 'v'.repeat(16000);
+  let count = 0;
+  let why = '';
+  while (why === '') {
+    try {
+      state.set(`full ${count}`, value);
+      count += 1;
+    } catch (error) {
+      why = `${error}`;
+    }
+  }
+  const first = state.get('full 0')?.length;
+  const last = or(state.get(`full ${count}`));
+  for (let number = 0; number < count; number += 1) state.delete(`full ${number}`);
+  state.set('full', `${count}|${why.includes('256 KiB')}|${first}|${last}`);
+}
+
+function showWrong(config, state) {
+  const zone = fails(() => clock.local(config.zone, 0));
+  const at = fails(() => clock.local('UTC', config.at));
+  const time = fails(() => clock.instant('UTC', { year: 2026, month: 1, day: 1, hour: 24 }));
+  state.set('wrong', `${zone}|${at}|${time}`);
+}
+
 function showClock(config, state) {
   const { time, weekday, offset } = clock.local(config.zone, config.at);
   const date = `${time.year}-${time.month}-${time.day}`;
@@ -91,7 +126,9 @@ function showClock(config, state) {
 function showCommon(config, state, jobs) {
   showJobs(config, state, jobs);
   if (config.show.includes('state')) showState(config, state);
+  if (config.show.includes('full')) showFull(state);
   if (config.show.includes('clock')) showClock(config, state);
+  if (config.show.includes('wrong')) showWrong(config, state);
   if (config.show.includes('random')) state.set('random', `${Math.random() !== Math.random()}`);
   if (config.show.includes('metrics')) {
     metrics.add('conformance_calls', config.value, 3);

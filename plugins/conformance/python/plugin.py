@@ -7,7 +7,7 @@ import random
 
 from componentize_py_types import Err
 from sdk.retry import RetryStrategy, give_up, retry_at
-from sdk.throttler import Answer, Throttler, clock, data_of, drop, hold, hold_until, log, metrics, reschedule, run
+from sdk.throttler import Answer, LocalTime, Throttler, clock, data_of, drop, hold, hold_until, log, metrics, reschedule, run
 from sdk.common import read_json, write_json
 
 
@@ -105,6 +105,35 @@ def show_state(config, state):
     state.set("refused", joined("|", refused(state, "k" * 129, "v"), refused(state, "k", "v" * 16385)))
 
 
+def show_full(state):
+    """How many long values the state takes, and whether the next one is refused for its bound."""
+    count, why = 0, None
+    while why is None:
+        try:
+            state.set(f"full {count}", "v" * 16000)
+            count += 1
+        except ValueError as error:
+            why = str(error)
+    first, last = len(state.get("full 0")), or_none(state.get(f"full {count}"))
+    for number in range(count):
+        state.delete(f"full {number}")
+    state.set("full", joined("|", count, truth("256 KiB" in why), first, last))
+
+
+def fails(call, *given):
+    try:
+        call(*given)
+    except ValueError:
+        return truth(True)
+    return truth(False)
+
+
+def show_wrong(config, state):
+    zone, at = fails(clock.local, config["zone"], 0), fails(clock.local, "UTC", config["at"])
+    time = fails(clock.instant, "UTC", LocalTime(2026, 1, 1, hour=24))
+    state.set("wrong", joined("|", zone, at, time))
+
+
 def show_clock(config, state):
     shown = clock.local(config["zone"], config["at"])
     time = shown.time
@@ -119,8 +148,12 @@ def show_common(config, state, jobs):
     show_jobs(config, state, jobs)
     if "state" in shown:
         show_state(config, state)
+    if "full" in shown:
+        show_full(state)
     if "clock" in shown:
         show_clock(config, state)
+    if "wrong" in shown:
+        show_wrong(config, state)
     if "random" in shown:
         state.set("random", truth(random.random() != random.random()))
     if "metrics" in shown:

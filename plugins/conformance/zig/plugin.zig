@@ -91,7 +91,9 @@ const Common = struct {
     fn show(self: Common, jobs: []const tidegate.Job) !void {
         for (jobs) |job| try self.showJob(job);
         if (self.config.shows("state")) try self.showState();
+        if (self.config.shows("full")) try self.showFull();
         if (self.config.shows("clock")) try self.showClock();
+        if (self.config.shows("wrong")) try self.showWrong();
         if (self.config.shows("random")) {
             const first = tidegate.random.next();
             try self.set("random", print("{}", .{first != tidegate.random.next()}));
@@ -145,6 +147,43 @@ const Common = struct {
 
     fn refuses(self: Common, key: []const u8, value: []const u8) bool {
         self.state.set(key, value, null) catch return true;
+        return false;
+    }
+
+    fn fullKey(number: usize) []const u8 {
+        return print("full {d}", .{number});
+    }
+
+    /// How many long values the state takes, and whether the next one is refused for its bound.
+    fn showFull(self: Common) !void {
+        const value = &@as([16000]u8, @splat('v'));
+        var count: usize = 0;
+        var refused: ?tidegate.State.Error = null;
+        while (refused == null) {
+            self.state.set(fullKey(count), value, null) catch |failure| {
+                refused = failure;
+                continue;
+            };
+            count += 1;
+        }
+        const is_full = refused.? == error.StateFull;
+        const first = orText(self.state.get(fullKey(0))).len;
+        const last = orText(self.state.get(fullKey(count)));
+        for (0..count) |number| self.state.delete(fullKey(number));
+        try self.set("full", print("{d}|{}|{d}|{s}", .{ count, is_full, first, last }));
+    }
+
+    fn showWrong(self: Common) !void {
+        const zone = isFailure(tidegate.clock.local(self.config.zone, 0));
+        const at = isFailure(tidegate.clock.local("UTC", self.config.at));
+        const time = isFailure(tidegate.clock.instant("UTC", .{
+            .year = 2026, .month = 1, .day = 1, .hour = 24, .minute = 0, .second = 0,
+        }));
+        try self.set("wrong", print("{}|{}|{}", .{ zone, at, time }));
+    }
+
+    fn isFailure(result: anytype) bool {
+        _ = result catch return true;
         return false;
     }
 

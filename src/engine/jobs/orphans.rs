@@ -3,7 +3,8 @@
 //!
 //! A [pass](super::pass) lists all objects, a page at a time, and reads the job that each was stored
 //! for. What it finds to be an orphan was stored a day ago or more, so no request that stored it is
-//! under way. The pages of a long pass follow each other faster, so that it ends within days.
+//! under way. The pages of a long pass follow each other faster, so that it ends within days. Each pass
+//! begins with the objects of plugins.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -41,6 +42,7 @@ pub struct SweptObjects {
 
 impl Engine {
     /// Reads the pages of the objects that are due, until `until`, and deletes those that no job names.
+    /// At the start of a pass, deletes the objects of plugins that no version names.
     ///
     /// # Errors
     ///
@@ -48,6 +50,9 @@ impl Engine {
     pub async fn sweep_objects(&self, until: Timestamp) -> Result<SweptObjects, Error> {
         let mut swept = SweptObjects::default();
         while let Some((version, mut pass)) = self.due_pass(PASS_NAME).await? {
+            if pass.after.is_none() {
+                self.sweep_plugin_objects(&mut swept).await?;
+            }
             let now = self.now();
             let page = self.object_page(pass.after.as_deref()).await;
             let page = page.map_err(|error| unavailable(&error))?;
@@ -64,7 +69,7 @@ impl Engine {
     }
 
     /// Deletes these objects. One that cannot be deleted does not keep the others.
-    async fn delete_orphans(&self, orphans: Vec<Path>, swept: &mut SweptObjects) {
+    pub(crate) async fn delete_orphans(&self, orphans: Vec<Path>, swept: &mut SweptObjects) {
         if orphans.is_empty() {
             return;
         }
@@ -84,10 +89,10 @@ impl Engine {
         let failed = count.saturating_sub(deleted);
         swept.failed += failed;
         match first_error {
-            None => tracing::info!(deleted, "objects that no job names were deleted"),
+            None => tracing::info!(deleted, "objects that no record names were deleted"),
             Some(error) => {
                 let error = ErrorChain(&error);
-                tracing::warn!(deleted, failed, %error, "objects that no job names are not deleted");
+                tracing::warn!(deleted, failed, %error, "objects that no record names are not deleted");
             }
         }
     }

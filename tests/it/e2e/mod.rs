@@ -38,6 +38,7 @@ mod nulls;
 mod order;
 mod plugins;
 mod policies;
+mod policy_traces;
 mod projects;
 mod pull;
 mod push;

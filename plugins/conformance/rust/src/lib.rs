@@ -4,8 +4,8 @@
 use serde::Deserialize;
 use tidegate_plugin::{
     About, Answer, Call, Chance, Data, Decision, Dimension, Ended, Failure, Group, Job, Plan,
-    Problem, RetryStrategy, Round, Running, State, Throttler, Verdict, Waiting, WaitingGroup,
-    clock, debug, error, info, metrics, warn,
+    Problem, RetryStrategy, Round, Running, State, StateError, Throttler, Verdict, Waiting,
+    WaitingGroup, clock, debug, error, info, metrics, warn,
 };
 
 /// The configuration of both roles.
@@ -132,8 +132,14 @@ impl Common<'_> {
         if self.config.shows("state") {
             self.show_state()?;
         }
+        if self.config.shows("full") {
+            self.show_full()?;
+        }
         if self.config.shows("clock") {
             self.show_clock()?;
+        }
+        if self.config.shows("wrong") {
+            self.show_wrong()?;
         }
         if self.config.shows("random") {
             let mut chance = Chance::new(self.seed);
@@ -184,6 +190,35 @@ impl Common<'_> {
         let key = self.state.set(&"k".repeat(129), "v").is_err();
         let value = self.state.set("k", &"v".repeat(16_385)).is_err();
         self.set("refused", &format!("{key}|{value}"))
+    }
+
+    /// How many long values the state takes, and whether the next one is refused for its bound.
+    fn show_full(&self) -> Result<(), String> {
+        let value = "v".repeat(16_000);
+        let mut count = 0;
+        let refused = loop {
+            match self.state.set(&format!("full {count}"), &value) {
+                Ok(()) => count += 1,
+                Err(error) => break error,
+            }
+        };
+        let first = self.state.get("full 0").unwrap_or_default().len();
+        let last = or(self.state.get(&format!("full {count}")));
+        for number in 0..count {
+            self.state.delete(&format!("full {number}"));
+        }
+        let is_full = matches!(refused, StateError::Full);
+        self.set("full", &format!("{count}|{is_full}|{first}|{last}"))
+    }
+
+    fn show_wrong(&self) -> Result<(), String> {
+        let zone = clock::local(&self.config.zone, 0).is_err();
+        let at = clock::local("UTC", self.config.at).is_err();
+        let (hour, minute, second, millisecond) = (24, 0, 0, 0);
+        let time =
+            clock::LocalTime { year: 2026, month: 1, day: 1, hour, minute, second, millisecond };
+        let time = clock::instant("UTC", time).is_err();
+        self.set("wrong", &format!("{zone}|{at}|{time}"))
     }
 
     fn show_clock(&self) -> Result<(), String> {

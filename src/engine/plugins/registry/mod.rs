@@ -3,11 +3,13 @@
 //!
 //! The order of the writes makes a version usable: its objects, then the item that names them. An
 //! object is stored under the hash of its bytes and never changes. The objects of a removed version
-//! stay, because another name may refer to the same bytes. A tick commits only under the live
-//! version that it called. So once a push is answered, the version before decides nothing.
+//! stay for a day, and longer if another version has the same bytes (see [`unnamed`]). A tick commits
+//! only under the live version that it called. So once a push is answered, the version before decides
+//! nothing.
 
 mod checks;
 mod push;
+mod unnamed;
 
 use std::sync::Arc;
 
@@ -162,7 +164,8 @@ impl Engine {
     }
 
     /// Removes the old versions of a plugin, as [`PluginItem::prune`] does. Returns the plugin
-    /// after it, and the removed numbers. Only with `write` it is stored.
+    /// after it, and the removed numbers. Only with `write` it is stored. A later sweep deletes their
+    /// objects.
     ///
     /// # Errors
     ///
@@ -189,7 +192,7 @@ impl Engine {
         Err(contended(name.as_str()))
     }
 
-    /// Removes a plugin with all its versions.
+    /// Removes a plugin with all its versions. A later sweep deletes their objects.
     ///
     /// # Errors
     ///

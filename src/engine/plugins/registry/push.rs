@@ -58,7 +58,7 @@ impl Engine {
     }
 
     /// Puts the component of a version and its machine code into the object store. Returns the
-    /// version that names them, with the number 1.
+    /// version that names them, with the number 1. Within a day it must be stored.
     async fn put_objects(&self, new: NewVersion) -> Result<PluginVersion, Error> {
         let mut version = PluginVersion {
             number: 1,
@@ -69,11 +69,15 @@ impl Engine {
             retry: new.retry,
             compiled: Vec::with_capacity(new.code.len()),
         };
-        self.put_plugin_object(version.object_key(), new.wasm).await?;
+        let mut objects = vec![(version.object_key(), new.wasm)];
         for NewCode { target, engine, code } in new.code {
             let compiled = Compiled { target, engine, sha256: digest(&code) };
-            self.put_plugin_object(compiled.object_key(), code).await?;
+            objects.push((compiled.object_key(), code));
             version.compiled.push(compiled);
+        }
+        self.claim_objects(&version).await?;
+        for (key, bytes) in objects {
+            self.put_plugin_object(key, bytes).await?;
         }
         Ok(version)
     }

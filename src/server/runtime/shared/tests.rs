@@ -8,6 +8,7 @@ mod inbox;
 mod parts;
 mod stream;
 mod views;
+mod waiting;
 
 use std::{
     pin::pin,

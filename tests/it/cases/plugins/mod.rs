@@ -1,5 +1,7 @@
-//! Versions of plugins: pushed, made live, rolled back; and the queues and types that use one.
+//! Versions of plugins: pushed, made live, rolled back, and removed with their objects; and the queues
+//! and types that use one.
 
+mod unnamed;
 mod users;
 mod versions;
 

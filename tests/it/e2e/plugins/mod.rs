@@ -3,6 +3,7 @@
 
 mod attacks;
 mod govern;
+mod kept_code;
 mod recorded;
 mod refusals;
 mod requests;

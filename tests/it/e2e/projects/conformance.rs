@@ -163,6 +163,14 @@ async fn a_javascript_plugin_conforms_to_the_contract() {
     conforms("js").await;
 }
 
+/// A part of the test above, with one build: `./test` runs it.
+#[test]
+#[ignore = "needs Node.js, and fetches its tool; ./test runs it unless Node.js is not installed"]
+fn a_js_plugin_answers_every_case() {
+    let dir = tempfile::tempdir().unwrap();
+    answers(&built("js", dir.path()), dir.path());
+}
+
 #[tokio::test]
 #[ignore = "needs Node.js, and fetches its tools; cargo xtask check --full runs it"]
 async fn a_typescript_plugin_conforms_to_the_contract() {
@@ -188,7 +196,7 @@ async fn an_assemblyscript_plugin_conforms_to_the_contract() {
 }
 
 #[tokio::test]
-#[ignore = "needs Python, and fetches its tool; cargo xtask check --full runs it"]
+#[ignore = "needs Python, and fetches its tool; ./test runs it"]
 async fn a_c_plugin_conforms_to_the_contract() {
     conforms("c").await;
 }
@@ -319,7 +327,7 @@ fn camel_case(name: &str) -> String {
 }
 
 #[test]
-fn the_types_of_javascript_have_the_fields_of_the_contract() {
+fn the_types_of_the_js_sdk_have_the_fields_of_the_contract() {
     for (record, file, interface) in [
         ("job", "common.d.ts", "Job"),
         ("failure", "common.d.ts", "Failure"),

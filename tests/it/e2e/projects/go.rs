@@ -24,7 +24,7 @@ fn a_go_panic_is_logged_and_memory_is_collected() {
 		sum += len(block) + len(round.Running.Groups(throttler.ByJobType))
 	}
 	long := round.State.Set(strings.Repeat(\"k\", 200), \"v\")
-	log.Info(\"%d %v\", sum, errors.Is(long, throttler.ErrInvalidKey))
+	log.Info(\"%d %v\", sum, errors.Is(long, state.ErrInvalidKey))
 	_, err := clock.Local(\"Nowhere/City\", round.Now)
 	log.Info(\"%v %v\", err != nil, clock.Now().Equal(round.Now))
 	candidates[len(candidates)].Type = \"no idea\"
@@ -34,6 +34,7 @@ fn a_go_panic_is_logged_and_memory_is_collected() {
 	\"errors\"
 	\"example.com/mine/sdk/clock\"
 	\"example.com/mine/sdk/log\"
+	\"example.com/mine/sdk/state\"
 	\"example.com/mine/sdk/throttler\"
 	\"strings\"
 )";

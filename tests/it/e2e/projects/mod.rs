@@ -10,6 +10,7 @@ mod javascript;
 mod python;
 mod rust;
 mod typescript;
+mod watched;
 mod zig;
 
 use std::{

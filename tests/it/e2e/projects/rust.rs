@@ -7,7 +7,7 @@ use nix::{
     unistd::Pid,
 };
 
-use super::{done, governs_as_the_readme_says, in_trouble, retries, tidegate, typed};
+use super::{done, governs_as_the_readme_says, in_trouble, retries, tidegate, typed, watched};
 use crate::e2e::{serve::Tidegate, wait::eventually};
 
 #[tokio::test]
@@ -43,8 +43,10 @@ async fn a_change_of_a_rust_project_becomes_a_shadow_version() {
     done(tidegate(dir.path(), &["new", "--lang", "rust", "mine"]));
     let project = dir.path().join("mine");
     done(tidegate(&project, &["build"]));
+    // Not in the project, whose changes the command watches.
+    let output = dir.path().join("output");
     let mut watching = typed("exec tidegate plugin dev --push mine", &project, &tide.base)
-        .stdout(Stdio::null())
+        .stdout(std::fs::File::create(&output).unwrap())
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
@@ -63,11 +65,12 @@ async fn a_change_of_a_rust_project_becomes_a_shadow_version() {
         versions().await.filter(|both| *both == (Some(1), Some(2)))
     })
     .await;
+    watched::shows_what_is_new(&tide, &file, &output).await;
     // Its cases hold no more: the command reports it, and pushes nothing.
     std::fs::write(&file, source.replace("> config.limit", "> config.limit + 1")).unwrap();
     let failed = tidegate(&project, &["dev", "--once", "--push", "mine"]);
     assert_eq!(failed.status.code(), Some(1));
-    assert_eq!(versions().await, Some((Some(1), Some(2))));
+    assert_eq!(versions().await, Some((Some(1), Some(3))));
     // Ctrl-C ends it, and the plugin has no shadow version as before.
     kill(Pid::from_raw(watching.id().unwrap().cast_signed()), Signal::SIGINT).unwrap();
     assert_eq!(watching.wait().await.unwrap().code(), Some(0));
