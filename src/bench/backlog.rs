@@ -1,16 +1,16 @@
-//! `backlog`: the effect of a million scheduled jobs. Half of them wait in the queue under test,
-//! half in the limited queue.
+//! `backlog`: the effect of a million scheduled jobs. Some of them wait in each queue under test: without
+//! a limit, with a limit of ten, and with one that never binds.
 
-use std::{slice, time::Duration};
+use std::time::Duration;
 
 use super::{
-    BenchPlan, DATA, drain,
-    embedded::{accepting, far, fill, job},
-    figure::Figure,
-    limit,
+    BenchPlan, DATA, JOB_TYPE, batch, clock, drain,
+    embedded::{accepting, far, fill},
+    figure::{Better, Figure},
+    idle, latency, limit, loose_limit,
     place::Place,
     process::Process,
-    single,
+    rickover, single,
 };
 use crate::cli::context::pause;
 use tidegate_core::{
@@ -21,76 +21,119 @@ use tidegate_engine::request::NewJob;
 
 /// The name of the baseline.
 const WITHOUT: &str = "with an empty store";
-/// The share of the baseline that is the goal.
-const REACH: f64 = 0.8;
+/// The share of the baseline that is the goal of a rate, and of a cost.
+const REACH: (f64, f64) = (0.8, 1.2);
+/// The types of the jobs that wait. The queues of the last two have their names.
+const WAITING: [&str; 3] = [JOB_TYPE, limit::QUEUE, loose_limit::LIMITED];
+/// Servers that share a database, where more than one is measured.
+const SERVERS: usize = 3;
 /// Most retries to start a server on a directory that is about to be released.
 const MAX_START_RETRIES: u32 = 100;
-
-/// The figures, with and without the backlog.
-struct Rates {
-    enqueue: f64,
-    drain: f64,
-    limit: f64,
-    others_cores: f64,
-}
 
 /// Takes the measurement.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     let place = plan.new_place()?;
-    let without = rates(&place, plan).await?;
+    let without = Box::pin(figures(&place, plan)).await?;
     let place = plan.new_place()?;
     wait(&place, plan.waiting).await?;
-    let with = rates(&place, plan).await?;
-    let figure = |what, ours, baseline| {
-        Figure::rate(format!("{what} with {} waiting", plan.waiting), "jobs/s", ours)
-            .share(WITHOUT, baseline, REACH)
-            .among(with.others_cores)
+    let with = Box::pin(figures(&place, plan)).await?;
+    Ok(with
+        .into_iter()
+        .zip(without)
+        .map(|(with, without)| compared(with, without.ours, plan.waiting))
+        .collect())
+}
+
+/// Returns the figure with the backlog next to `without`, that with an empty store.
+fn compared(with: Figure, without: f64, waiting: u64) -> Figure {
+    let reach = match with.better {
+        Better::Higher => REACH.0,
+        Better::Lower => REACH.1,
     };
-    Ok(vec![
-        figure("enqueue", with.enqueue, without.enqueue),
-        figure("drain", with.drain, without.drain),
-        figure("limit 10", with.limit, without.limit),
-    ])
+    let what = format!("{} with {waiting} waiting", with.what);
+    Figure { what, ..with }.share(WITHOUT, without, reach)
 }
 
 /// Fills the store of `place` with jobs that are due tomorrow.
 async fn wait(place: &Place, jobs: u64) -> anyhow::Result<()> {
     let server = accepting(place).await?;
-    server.put_queue(&limit::QUEUE.parse()?, QueueConfig::default(), None).await?;
-    let limited: TypeName = limit::QUEUE.parse()?;
-    server
-        .put_type(
-            &limited,
-            TypeConfig { queue: limit::QUEUE.parse()?, ..TypeConfig::default() },
-            None,
-        )
+    for name in WAITING {
+        let job_type: TypeName = name.parse()?;
+        if name != JOB_TYPE {
+            server.put_queue(&name.parse()?, QueueConfig::default(), None).await?;
+            let config = TypeConfig { queue: name.parse()?, ..TypeConfig::default() };
+            server.put_type(&job_type, config, None).await?;
+        }
+        fill(&server, jobs / WAITING.len() as u64, |number| NewJob {
+            run_at: Some(far(&server, number)),
+            ..NewJob::new(job_type.clone(), Payload::json(DATA))
+        })
         .await?;
-    let waiting = |job: NewJob, number| NewJob { run_at: Some(far(&server, number)), ..job };
-    fill(&server, jobs / 2, |number| waiting(job(), number)).await?;
-    fill(&server, jobs / 2, |number| {
-        waiting(NewJob::new(limited.clone(), Payload::json(DATA)), number)
-    })
-    .await?;
+    }
     server.stop().await;
     Ok(())
 }
 
-async fn rates(place: &Place, plan: &BenchPlan) -> anyhow::Result<Rates> {
-    let (drain, spent) = drain::run(place, plan.drain).await?;
+/// Measures servers on `place`: one, then several if they share it, then one of these. Enqueues are the
+/// last, because they leave jobs that are due.
+async fn figures(place: &Place, plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
+    let (drained, spent) = drain::run(place, plan.drain).await?;
+    let mut servers = vec![serve(place).await?];
+    let over_http = drain_over_http(&servers, plan).await?;
+    let (limited, ..) = limit::run(&servers, limit::LIMIT, limit::jobs(plan)).await?;
+    loose_limit::configure(&servers[0]).await?;
+    let loose = loose_limit::turn(&servers, loose_limit::LIMITED, plan.clients, plan.drain).await?;
+    let mut rates = vec![
+        ("drain", drained),
+        ("drain over HTTP", over_http),
+        ("limit 10", limited),
+        ("drain with a loose limit", plan.drain as f64 / loose.as_secs_f64()),
+    ];
+    let mut costs = Vec::new();
+    if let Place::Schema(_) = place {
+        servers.extend(Process::serve_all(place, SERVERS - servers.len()).await?);
+        let (limited, ..) = limit::run(&servers, limit::LIMIT, limit::jobs(plan)).await?;
+        rates.push(("limit 10 of three servers", limited));
+        let spent = idle::run(&servers, plan.window).await?;
+        costs.extend(spent.postgres.map(|postgres| {
+            let percent = idle::percent(postgres, spent.wall, SERVERS);
+            (idle::POSTGRES, "% of a core", percent)
+        }));
+    }
+    let waiting = servers.last().map_or(servers[0].address, |server| server.address);
+    let samples = plan.scaled(latency::SAMPLES);
+    let mut spans = latency::over_http(servers[0].address, waiting, samples).await?;
+    costs.push(("idle latency: p50", "ms", clock::percentile(&mut spans, 0.5)));
+    Process::stop_all(servers.split_off(1)).await?;
+    let (batches, _) = batch::run(&servers[0], plan.window).await?;
+    rates.push(("batch", batch::jobs_per_second(&batches)));
+    rates.push(("enqueue", single::run(&servers[0], plan.window).await?.rate()));
+    Process::stop_all(servers).await?;
+    let rates = rates.into_iter().map(|(what, rate)| Figure::rate(what, "jobs/s", rate));
+    let costs = costs.into_iter().map(|(what, unit, cost)| Figure::cost(what, unit, cost));
+    Ok(rates.chain(costs).map(|figure| figure.among(spent.others_cores)).collect())
+}
+
+/// Starts a server on `place`, where an embedded one has run.
+async fn serve(place: &Place) -> anyhow::Result<Process> {
     let mut tries = 0;
-    let server = loop {
+    loop {
         // The embedded server releases a directory when its last task ends.
         match Process::serve(place).await {
-            Ok(server) => break server,
+            Ok(server) => return Ok(server),
             Err(error) if tries < MAX_START_RETRIES && format!("{error:#}").contains("ended") => {
                 tries += 1;
                 pause(Duration::from_millis(20)).await;
             }
             Err(error) => return Err(error),
         }
-    };
-    let (limit, ..) = limit::run(slice::from_ref(&server), 10, limit::jobs(plan)).await?;
-    let enqueue = single::run(&server, plan.window).await?.rate();
-    server.stop().await?;
-    Ok(Rates { enqueue, drain, limit, others_cores: spent.others_cores })
+    }
+}
+
+/// Returns the jobs per second that workers finish over HTTP.
+async fn drain_over_http(servers: &[Process], plan: &BenchPlan) -> anyhow::Result<f64> {
+    limit::enqueue(&servers[0], JOB_TYPE, plan.drain).await?;
+    let start = clock::instant();
+    rickover::drain(servers, "default", plan.clients, plan.drain).await?;
+    Ok(plan.drain as f64 / start.elapsed().as_secs_f64())
 }

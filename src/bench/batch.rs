@@ -1,6 +1,16 @@
 //! `batch`: a thousand jobs per request, over HTTP.
 
-use super::{BenchPlan, DATA, JOB_TYPE, figure::Figure, http, place::Place, process::Process, raw};
+use std::time::Duration;
+
+use super::{
+    BenchPlan, DATA, JOB_TYPE,
+    figure::Figure,
+    http::{self, Load},
+    meter::ProcessorTime,
+    place::Place,
+    process::Process,
+    raw,
+};
 
 /// Jobs of one request.
 const JOBS: usize = 1000;
@@ -14,15 +24,11 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     let raw = raw::inserts(&plan.new_place()?, plan.scaled(ROWS), JOBS).await?;
     let place = plan.new_place()?;
     let server = Process::serve(&place).await?;
-    let request = http::request("POST", "/v1/jobs/batch", &body(JOBS, |_| String::new()));
-    http::load(server.address, CONNECTIONS, plan.window / 10, request.clone()).await?;
-    let meter = server.meter();
-    let load = http::load(server.address, CONNECTIONS, plan.window, request).await?;
-    let spent = meter.read();
+    let (load, spent) = run(&server, plan.window).await?;
     server.stop().await?;
     let jobs = load.requests * JOBS as u64;
     let what = format!("batch of {JOBS}, {CONNECTIONS} connections");
-    let rate = Figure::rate(what, "jobs/s", load.rate() * JOBS as f64);
+    let rate = Figure::rate(what, "jobs/s", jobs_per_second(&load));
     let rate = match place {
         Place::Directory(_) => rate.reach(60_000.0).baseline("SQLite's inserts", raw),
         Place::Schema(_) => rate.reach(40_000.0).share("Postgres' inserts", raw, 0.5),
@@ -33,6 +39,23 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
             .among(spent.others_cores),
     ];
     Ok(figures.into_iter().chain(spent.postgres_figure("batch", jobs)).collect())
+}
+
+/// Enqueues batches for `window`.
+pub(super) async fn run(
+    server: &Process,
+    window: Duration,
+) -> anyhow::Result<(Load, ProcessorTime)> {
+    let request = http::request("POST", "/v1/jobs/batch", &body(JOBS, |_| String::new()));
+    http::load(server.address, CONNECTIONS, window / 10, request.clone()).await?;
+    let meter = server.meter();
+    let load = http::load(server.address, CONNECTIONS, window, request).await?;
+    Ok((load, meter.read()))
+}
+
+/// Returns the rate of `load` in jobs.
+pub(super) fn jobs_per_second(load: &Load) -> f64 {
+    load.rate() * JOBS as f64
 }
 
 /// Returns a batch of `jobs` jobs. `more` returns further fields of each, every one after a comma.

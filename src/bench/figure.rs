@@ -26,6 +26,9 @@ pub(crate) struct Figure {
     /// The baseline of the same run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub baseline: Option<Baseline>,
+    /// The lowest and the highest share of the baseline in several runs. Each share is that of one run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shares: Option<[f64; 2]>,
     /// Sets the goal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reach: Option<f64>,
@@ -54,6 +57,7 @@ impl Figure {
             better: Better::Higher,
             ours,
             baseline: None,
+            shares: None,
             reach: None,
             others_cores: 0.0,
         }
@@ -84,13 +88,21 @@ impl Figure {
         Self { others_cores, ..self }
     }
 
-    /// Returns the better of two runs.
+    /// Returns the better of two runs, with the shares of both.
     pub(super) fn better(self, other: Self) -> Self {
         let first = match self.better {
             Better::Higher => self.ours >= other.ours,
             Better::Lower => self.ours <= other.ours,
         };
-        if first { self } else { other }
+        let shares = self.spread().into_iter().chain(other.spread());
+        let shares =
+            shares.reduce(|[low, high], [lowest, highest]| [low.min(lowest), high.max(highest)]);
+        Self { shares, ..if first { self } else { other } }
+    }
+
+    /// Returns the lowest and the highest share of its runs, if there is a baseline.
+    fn spread(&self) -> Option<[f64; 2]> {
+        self.shares.or_else(|| self.share_of_baseline().map(|part| [part, part]))
     }
 
     /// Returns the share of the baseline, if there is one.
@@ -134,9 +146,12 @@ pub(crate) fn table(look: OutputStyle, figures: &[Figure]) -> String {
             figure.baseline.as_ref().map_or_else(output::dash, |baseline| {
                 format!("{} {}", number(baseline.value), baseline.what)
             }),
-            figure
-                .share_of_baseline()
-                .map_or_else(output::dash, |part| format!("{:.0} %", part * 100.0)),
+            figure.share_of_baseline().map_or_else(output::dash, |part| match figure.shares {
+                Some([low, high]) => {
+                    format!("{:.0} % ({:.0} to {:.0})", part * 100.0, low * 100.0, high * 100.0)
+                }
+                None => format!("{:.0} %", part * 100.0),
+            }),
             if goals.is_empty() { output::dash() } else { goals.join(" and ") },
             figure
                 .reached()
@@ -200,6 +215,19 @@ mod tests {
         );
         assert_eq!(Figure::cost("memory", "MB", 20.0).reach(30.0).reached(), Some(true));
         assert_eq!(Figure::cost("p99", "ms", 20.0).baseline("a bare handler", 3.0).reached(), None);
+    }
+
+    #[test]
+    fn the_best_of_three_runs_has_the_spread_of_their_shares() {
+        let rate = |ours, bare| Figure::rate("x", "/s", ours).share("bare", bare, 0.5);
+        assert!(rate(50.0, 100.0).shares.is_none(), "one run has none");
+        // The best run has neither the lowest nor the highest share.
+        let best = rate(50.0, 100.0).better(rate(60.0, 80.0)).better(rate(70.0, 100.0));
+        let percent = |part: f64| (part * 100.0).round() as u64;
+        assert_eq!(best.shares.map(|shares| shares.map(percent)), Some([50, 75]));
+        let text = table(OutputStyle::default(), &[best]);
+        assert!(text.contains("70 % (50 to 75)"), "{text}");
+        assert!(Figure::rate("x", "/s", 2.0).better(Figure::rate("x", "/s", 3.0)).shares.is_none());
     }
 
     #[test]

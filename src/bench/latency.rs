@@ -1,5 +1,6 @@
 //! `latency`: the time from the start of an enqueue request to the worker, on an idle server. Servers
 //! on Postgres are also measured in pairs: one accepts the job, and the worker waits at the other one.
+//! Their database takes requests for jobs in transactions, too.
 
 use std::{
     net::SocketAddr,
@@ -19,19 +20,20 @@ use super::{
     worker::Worker,
 };
 use crate::cli::context::pause;
-use tidegate_core::job::Job;
+use tidegate_backends::postgres::RawPostgres;
+use tidegate_core::{job::Job, time::Timestamp};
 use tidegate_engine::request::{LeaseRequest, Report, ReportOutcome};
 use tidegate_server::runtime::Server;
 
 /// Most samples of each way.
-const SAMPLES: u64 = 200;
+pub(super) const SAMPLES: u64 = 200;
 /// The pause before each sample, so that the previous one is finished.
 const QUIET: Duration = Duration::from_millis(15);
 /// The longest duration of a sample.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How many times as long as a rate the samples without notices may take.
 const WINDOWS: u32 = 4;
-/// The pauses before samples without notices differ by less than this, so that not all of them begin
+/// The pauses before samples that wait for a poll differ by less than this, so that not all of them begin
 /// at the same time after a poll.
 const SPREAD: Duration = Duration::from_millis(100);
 /// The golden ratio's fraction: its multiples are spread evenly.
@@ -39,7 +41,7 @@ const GOLDEN: f64 = 0.618_034;
 /// The goals for p50 and p99 in milliseconds.
 const ON_SQLITE: [f64; 2] = [2.0, 8.0];
 const ON_POSTGRES: [f64; 2] = [3.0, 15.0];
-/// The same without notices.
+/// The same where servers find jobs by polling alone: without notices, and in the inbox.
 const BY_POLLING: [f64; 2] = [30.0, 60.0];
 
 /// Takes the measurement.
@@ -68,6 +70,15 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
         let way = "worker at another server, by polling alone";
         figures.extend(self::figures(way, &mut spans, meter.read(), BY_POLLING));
     }
+    let place = plan.new_place()?;
+    if let Place::Schema(schema) = &place {
+        let server = Process::serve(&place).await?;
+        let meter = server.meter();
+        let mut spans = by_transaction(schema, server.address, samples).await?;
+        let way = "a transaction of an application, worker over HTTP";
+        figures.extend(self::figures(way, &mut spans, meter.read(), BY_POLLING));
+        server.stop().await?;
+    }
     Ok(figures)
 }
 
@@ -86,10 +97,41 @@ fn figures(
 }
 
 /// Returns the times from the server at `accepting` to a worker that waits at `waiting`.
-async fn over_http(
+pub(super) async fn over_http(
     accepting: SocketAddr,
     waiting: SocketAddr,
     samples: u64,
+) -> anyhow::Result<Vec<Duration>> {
+    let mut client = Connection::open(accepting).await?;
+    let request =
+        http::request("POST", "/v1/jobs", &format!(r#"{{"type":"{JOB_TYPE}","data":{DATA}}}"#));
+    to_worker(waiting, samples, Duration::ZERO, async || {
+        client.send(&request).await?.ok()?;
+        Ok(())
+    })
+    .await
+}
+
+/// Returns the times from the start of transactions that request a job in the database, to a worker that
+/// waits at `waiting`. Each transaction is a single statement.
+async fn by_transaction(
+    place: &Schema,
+    waiting: SocketAddr,
+    samples: u64,
+) -> anyhow::Result<Vec<Duration>> {
+    let now = Timestamp::from_millis(clock::since_epoch().as_millis() as i64);
+    let application = RawPostgres::open(place.settings()?, now).await?;
+    to_worker(waiting, samples, SPREAD, async || Ok(application.enqueue(JOB_TYPE, DATA).await?))
+        .await
+}
+
+/// Returns the times from the start of each `enqueue` to a worker that waits at `waiting`. The pauses
+/// before differ by less than `spread`.
+async fn to_worker(
+    waiting: SocketAddr,
+    samples: u64,
+    spread: Duration,
+    mut enqueue: impl AsyncFnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<Vec<Duration>> {
     let mut worker = Worker::open(waiting, 0, "default").await?;
     let (got, mut arrivals) = mpsc::unbounded_channel::<Instant>();
@@ -103,14 +145,11 @@ async fn over_http(
             }
         }
     });
-    let mut client = Connection::open(accepting).await?;
-    let request =
-        http::request("POST", "/v1/jobs", &format!(r#"{{"type":"{JOB_TYPE}","data":{DATA}}}"#));
     let mut spans = Vec::new();
-    for _ in 0..samples {
-        pause(QUIET).await;
+    for number in 0..samples {
+        pause(QUIET + spread.mul_f64((GOLDEN * number as f64).fract())).await;
         let sent = clock::instant();
-        client.send(&request).await?.ok()?;
+        enqueue().await?;
         match within(PATIENCE, arrivals.recv()).await? {
             Some(arrived) => spans.push(arrived.saturating_duration_since(sent)),
             None => return working.await?.map(|()| spans),

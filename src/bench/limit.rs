@@ -1,6 +1,6 @@
 //! `limit`: a queue with a concurrency of ten and jobs of 10 ms. Workers report and lease in one
 //! HTTP call. Twenty workers then try to exceed the limit. Servers on Postgres are three, and share the
-//! workers.
+//! workers. They are also measured without `peer_url`, so that they race.
 
 use std::{
     sync::{
@@ -16,7 +16,7 @@ use super::{
 };
 
 /// The limit, and the workers of the measured run.
-const LIMIT: usize = 10;
+pub(super) const LIMIT: usize = 10;
 /// The duration of a job.
 const WORK: Duration = Duration::from_millis(10);
 /// The number of turns of runs with and without the queue. They alternate, so that other load on
@@ -42,7 +42,8 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
         others += spent.others_cores / f64::from(TURNS);
     }
     let (_, most, _) = run(&servers, 2 * LIMIT, 2 * jobs).await?;
-    let on = match servers.len() {
+    let number = servers.len();
+    let on = match number {
         1 => String::new(),
         servers => format!(" of {servers} servers"),
     };
@@ -50,13 +51,36 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     anyhow::ensure!(most <= LIMIT as i64, "{most} jobs ran at once under a limit of {LIMIT}");
     let what = format!("limit {LIMIT}, jobs of 10 ms, {LIMIT} workers{on}");
     let limited = Figure::rate(what, "jobs/s", rate).share("without a queue", alone, 0.9);
-    Ok(vec![
+    let mut figures = vec![
         plan.by_store(limited.clone().reach(850.0), limited).among(others),
         Figure::cost(format!("most at once with {} workers", 2 * LIMIT), "jobs", most as f64)
             .reach(LIMIT as f64)
             .among(others),
         Figure::cost("limit: server's processor per job", "us", micros).among(others),
-    ])
+    ];
+    if number > 1 {
+        figures.push(racing(plan, number, jobs * u64::from(TURNS), rate).await?);
+    }
+    Ok(figures)
+}
+
+/// Measures `number` servers that race for the limit, because they forward no requests. The baseline is
+/// the rate of those that do.
+async fn racing(
+    plan: &BenchPlan,
+    number: usize,
+    jobs: u64,
+    forwarded: f64,
+) -> anyhow::Result<Figure> {
+    let place = plan.new_place()?;
+    let servers = Process::serve_racing(&place, number).await?;
+    let (rate, most, spent) = run(&servers, LIMIT, jobs).await?;
+    Process::stop_all(servers).await?;
+    anyhow::ensure!(most <= LIMIT as i64, "{most} jobs ran at once under a limit of {LIMIT}");
+    let what = format!("limit {LIMIT}, {LIMIT} workers of {number} servers that race");
+    Ok(Figure::rate(what, "jobs/s", rate)
+        .baseline("with peer_url", forwarded)
+        .among(spent.others_cores))
 }
 
 /// Returns the number of jobs that fill the window.

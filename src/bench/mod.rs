@@ -70,25 +70,27 @@ pub enum Measure {
     /// Jobs claimed, run by a handler in the process and recorded one by one; baseline: an insert
     /// and two updates in SQLite, or the claim and the end in Postgres.
     Drain,
-    /// From enqueue to worker on an idle server; with --store also to a worker at another server.
+    /// From enqueue to worker on an idle server; with --store also to a worker at another server, and
+    /// from a transaction of an application.
     Latency,
     /// The start delay of jobs with a due time.
     Lateness,
     /// From enqueue to the call of a target while 256 calls of another queue hang; baseline:
     /// without them.
     Hanging,
-    /// A queue with limit 10, jobs of 10 ms and ten workers over HTTP (with --store, of three servers);
-    /// baseline: the workers without a queue.
+    /// A queue with limit 10, jobs of 10 ms and ten workers over HTTP (with --store, of three servers,
+    /// also without `peer_url`); baseline: the workers without a queue.
     Limit,
-    /// A drain over HTTP with a limit that never binds, on one server and on three; baseline: without
-    /// the limit. Needs --store.
+    /// A drain over HTTP with a limit that never binds, on one server and on three, also without
+    /// `peer_url`; baseline: without the limit. Needs --store.
     LooseLimit,
     /// Memory with 300 workers under load, and CPU time while they wait.
     Memory,
     /// CPU time of Postgres while the workers of three servers wait. Needs --store, and Postgres on this
     /// machine.
     Idle,
-    /// `enqueue`, `drain` and `limit` with a million scheduled jobs; baseline: without them.
+    /// Enqueues, drains, limits, idle latency and idle load with a million scheduled jobs; baseline:
+    /// without them.
     Backlog,
     /// Operations that change, cancel and replay 100,000 jobs.
     Bulk,

@@ -27,6 +27,13 @@ use crate::cli::context::pause;
 /// Longest start or stop of a server.
 const MAX_START_OR_STOP: Duration = Duration::from_mins(1);
 
+/// Whether servers that share a place forward lease requests to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Forwarding {
+    On,
+    Off,
+}
+
 /// A server process, killed when this value is dropped.
 pub(super) struct Process {
     /// Its address.
@@ -37,17 +44,23 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts `tidegate serve` on `place` with the type under test.
+    /// Starts `tidegate serve` on `place` with the type under test. Other servers can reach it.
     pub(super) async fn serve(place: &Place) -> anyhow::Result<Self> {
+        Self::serve_as(place, Forwarding::On).await
+    }
+
+    async fn serve_as(place: &Place, forwarding: Forwarding) -> anyhow::Result<Self> {
         let serving = Self::start(place, |command, address| {
             command.args(["serve", "--listen", &address.to_string()]);
             match place {
                 Place::Directory(dir) => command.arg("--data").arg(dir.path()),
                 Place::Schema(schema) => command
                     .env("TIDEGATE_STORE", &schema.address)
-                    .env("TIDEGATE_ENCRYPTION_KEY", KEY)
-                    .env("TIDEGATE_PEER_URL", format!("http://{address}")),
+                    .env("TIDEGATE_ENCRYPTION_KEY", KEY),
             };
+            if forwarding == Forwarding::On && matches!(place, Place::Schema(_)) {
+                command.env("TIDEGATE_PEER_URL", format!("http://{address}"));
+            }
         })
         .await?;
         serving.ask("PUT", &format!("/v1/job-types/{JOB_TYPE}"), "{}").await?;
@@ -74,9 +87,22 @@ impl Process {
 
     /// Starts `number` servers that share `place`.
     pub(super) async fn serve_all(place: &Place, number: usize) -> anyhow::Result<Vec<Self>> {
+        Self::serve_all_as(place, number, Forwarding::On).await
+    }
+
+    /// Starts `number` servers that share `place` and forward no requests. They race for limits.
+    pub(super) async fn serve_racing(place: &Place, number: usize) -> anyhow::Result<Vec<Self>> {
+        Self::serve_all_as(place, number, Forwarding::Off).await
+    }
+
+    async fn serve_all_as(
+        place: &Place,
+        number: usize,
+        forwarding: Forwarding,
+    ) -> anyhow::Result<Vec<Self>> {
         let mut servers = Vec::with_capacity(number);
         for _ in 0..number {
-            servers.push(Self::serve(place).await?);
+            servers.push(Self::serve_as(place, forwarding).await?);
         }
         Ok(servers)
     }

@@ -39,7 +39,8 @@ pub struct Args {
     /// Scheduled jobs in the measurement `backlog`, and most jobs in `bulk`, which has 100,000.
     #[arg(long, default_value_t = 1_000_000)]
     pub waiting: u64,
-    /// Run each measurement this many times and print the best of each figure.
+    /// Run each measurement this many times. Print the best of each figure, with the baseline of that run,
+    /// and the lowest and the highest share of the baseline in all runs.
     #[arg(long, default_value_t = 1)]
     pub best_of: usize,
     /// The parent of the servers' data directories [default: the system's temporary directory].

@@ -49,9 +49,9 @@ const CORE: &[&str] = &[
 ];
 
 /// A source file: its path in the repository, and its code without comments, strings and tests.
-struct Source {
-    path: String,
-    whole: String,
+pub struct Source {
+    pub path: String,
+    pub whole: String,
     code: String,
 }
 
@@ -67,12 +67,12 @@ impl Source {
     }
 }
 
-fn root() -> &'static Path {
+pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// Every Rust file but the plugins', which have a workspace of their own.
-fn sources() -> Vec<Source> {
+pub fn sources() -> Vec<Source> {
     let mut paths = Vec::new();
     for dir in ["src", "functions", "tests", "examples", "benches", "xtask"] {
         files(&root().join(dir), &mut paths);

@@ -147,6 +147,7 @@ fn servers_on_postgres_are_measured_in_pairs() {
         ("worker over HTTP at another server", 3.0),
         ("handler in the process", 3.0),
         ("worker at another server, by polling alone", 30.0),
+        ("a transaction of an application, worker over HTTP", 30.0),
     ] {
         let p50 = figure(&figures, &format!("idle latency, {way}: p50"));
         assert_eq!(goals(p50), (Some(reach), None), "{way}");
@@ -165,6 +166,11 @@ fn three_servers_on_postgres_keep_one_limit() {
         let loose = figure(&figures, &format!("drain with a limit of 10000, {servers}"));
         assert_eq!(goals(loose), (None, Some(0.95)), "{servers}");
     }
+    for what in ["limit 10, 10 workers of", "drain with a limit of 10000,"] {
+        let racing = figure(&figures, &format!("{what} 3 servers that race"));
+        assert_eq!(goals(racing), (None, None), "{what}");
+        assert_eq!(racing["baseline"]["what"], "with peer_url", "{what}");
+    }
 }
 
 #[cfg(target_os = "linux")]
@@ -179,9 +185,23 @@ fn idle_servers_are_measured_by_what_postgres_does() {
 #[test]
 fn a_backlog_on_postgres_is_compared_with_none() {
     let figures = figures_on_postgres(&["backlog", "bulk", "events"]);
-    for what in ["enqueue", "drain", "limit 10"] {
+    for what in [
+        "enqueue",
+        "batch",
+        "drain",
+        "drain over HTTP",
+        "drain with a loose limit",
+        "limit 10",
+        "limit 10 of three servers",
+    ] {
         let with = figure(&figures, &format!("{what} with 1000 waiting"));
         assert_eq!(goals(with), (None, Some(0.8)), "{what}");
+    }
+    let latency = figure(&figures, "idle latency: p50 with 1000 waiting");
+    assert_eq!(goals(latency), (None, Some(1.2)));
+    if cfg!(target_os = "linux") {
+        let idle = figure(&figures, "idle: processor of Postgres per server with 1000 waiting");
+        assert_eq!(idle["baseline"]["reach"], 1.2);
     }
     assert_eq!(goals(figure(&figures, "bulk cancel of 1000 jobs")), (None, None));
     assert!(goals(figure(&figures, "events, batches of 1000")).0.is_some());

@@ -23,6 +23,7 @@ mod ingest;
 mod leases;
 mod logged;
 mod moves;
+mod not_run;
 mod outage;
 mod plugins;
 #[cfg(feature = "aws")]

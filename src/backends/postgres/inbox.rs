@@ -11,7 +11,7 @@ use super::{PostgresStore, connect::Readers, error::Fault, row::column};
 use crate::unreadable::log_damage;
 use tidegate_core::{
     job::JobId,
-    port::{Inbox, InboxClosing, InboxPage, InboxRequest, InboxRules, StoreError},
+    port::{Inbox, InboxClosing, InboxDepth, InboxPage, InboxRequest, InboxRules, StoreError},
     time::Timestamp,
 };
 
@@ -59,9 +59,13 @@ const USERS: &str = "SELECT DISTINCT coalesce('process ' || l.pid \
 pub(super) const OLDEST_AGE: &str = "SELECT floor(extract(epoch FROM clock_timestamp() - \
      (SELECT called_at FROM inbox WHERE n > 0 ORDER BY n LIMIT 1)))::bigint";
 
+/// How many of the first requests there are, and how long the oldest of them has waited, in seconds.
+const DEPTH: &str = "SELECT count(*), coalesce(floor(extract(epoch FROM clock_timestamp() - \
+     min(called_at))), 0)::bigint FROM (SELECT called_at FROM inbox WHERE n > 0 ORDER BY n LIMIT $1) i";
+
 /// Every statement that reads requests.
 #[cfg(test)]
-pub(super) const ALL: [&str; 3] = [REQUESTS, REQUEST, OLDEST_AGE];
+pub(super) const ALL: [&str; 4] = [REQUESTS, REQUEST, OLDEST_AGE, DEPTH];
 
 /// The inbox in the database of a store.
 pub struct PostgresInbox {
@@ -139,6 +143,15 @@ impl Inbox for PostgresInbox {
         // `enqueue` makes none that cannot be read. A row of another hand must not stop the others.
         let requests = rows.iter().filter_map(|row| request(row).inspect_err(log_damage).ok());
         Ok(InboxPage { requests: requests.collect(), last: last.map(i64::unsigned_abs) })
+    }
+
+    async fn depth(&self, limit: u32) -> Result<InboxDepth, StoreError> {
+        let rows = self.readers.query(DEPTH, &[&i64::from(limit)]).await?;
+        let Some(row) = rows.first() else { return Ok(InboxDepth::default()) };
+        let (requests, age): (i64, i64) = (column(row, 0)?, column(row, 1)?);
+        // The clock of the database may have been set back.
+        let oldest_age = Duration::from_secs(age.max(0).unsigned_abs());
+        Ok(InboxDepth { requests: requests.unsigned_abs(), oldest_age })
     }
 
     async fn newest(&self) -> Result<u64, StoreError> {

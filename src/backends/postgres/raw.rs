@@ -16,6 +16,8 @@ use super::{
 };
 use tidegate_core::{port::StoreError, time::Timestamp};
 
+/// The call of an application. The path of the connection has the schema.
+const ENQUEUE: &str = "SELECT enqueue($1::text, $2::text::json)";
 /// As many bytes as the fields of a job without its data.
 const SPEC: [u8; 120] = [7; 120];
 /// As many bytes as its lifecycle.
@@ -31,7 +33,7 @@ const LEASE: Duration = Duration::from_secs(30);
 /// How long an ended job is kept.
 const RETENTION: Duration = Duration::from_hours(24);
 
-/// A connection to tables of the store that no server uses.
+/// A connection to tables of the store. No server uses them, except for requests of applications.
 pub struct RawPostgres {
     link: Link,
     now: Timestamp,
@@ -110,6 +112,17 @@ impl RawPostgres {
     pub async fn end(&self, ids: &[String]) -> Result<(), StoreError> {
         let forget_at = (self.now + RETENTION).millis();
         self.change(END_LIVES, ids, (2, SUCCEEDED), (Some(forget_at), None)).await
+    }
+
+    /// Requests a job of `job_type` with `data` in JSON, as an application does, in a transaction of its
+    /// own. A server adds it.
+    ///
+    /// # Errors
+    ///
+    /// The database's, or that `enqueue` refuses it.
+    pub async fn enqueue(&self, job_type: &str, data: &str) -> Result<(), StoreError> {
+        let added = self.link.query(ENQUEUE, &[&job_type, &data]).await;
+        added.map(|_| ()).map_err(Fault::into_error)
     }
 
     /// Executes `sql` for jobs of revision `was`, which get a state and two instants.

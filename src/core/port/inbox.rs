@@ -42,6 +42,15 @@ pub struct InboxPage {
     pub last: Option<u64>,
 }
 
+/// How much waits in an inbox.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InboxDepth {
+    /// How many requests wait, or the bound of the count if there are more.
+    pub requests: u64,
+    /// For how long the oldest of them has waited; zero if none waits.
+    pub oldest_age: Duration,
+}
+
 /// What an inbox checks before it accepts a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InboxRules {
@@ -74,6 +83,9 @@ pub trait Inbox: Send + Sync {
     /// The first requests by number, at most `limit`, with numbers after `after` and up to `until`.
     /// Fewer if they are large.
     async fn requests(&self, after: u64, until: u64, limit: u32) -> Result<InboxPage, StoreError>;
+
+    /// How much waits. At most `limit` requests are counted.
+    async fn depth(&self, limit: u32) -> Result<InboxDepth, StoreError>;
 
     /// The greatest number that a request has had. It is found at once, however many there were.
     async fn newest(&self) -> Result<u64, StoreError>;

@@ -20,7 +20,7 @@ pub mod work_queue;
 pub use clock::Clock;
 pub use entropy::Entropy;
 pub use health_check::HealthCheck;
-pub use inbox::{Inbox, InboxClosing, InboxPage, InboxRequest, InboxRules};
+pub use inbox::{Inbox, InboxClosing, InboxDepth, InboxPage, InboxRequest, InboxRules};
 pub use job_filter::JobFilter;
 pub use job_store::{
     Atomicity, Committed, ErrorSource, JobStore, StoreCapabilities, StoreError, Txn, Write,

@@ -27,7 +27,7 @@ use state::Records;
 use tidegate_core::{
     job::{Job, JobId, QueueName, Spec, TypeName},
     port::{
-        Inbox, InboxClosing, InboxPage, InboxRequest, InboxRules,
+        Inbox, InboxClosing, InboxDepth, InboxPage, InboxRequest, InboxRules,
         job_store::{
             Atomicity, Committed, Depth, Depths, DuePage, DueQuery, DueScan, Item, ItemKind,
             JobStore, Key, ListPage, ListQuery, MAX_UNREADABLE, OrderedScan, OverduePage,
@@ -74,7 +74,7 @@ impl MemoryStore {
     }
 }
 
-/// What is left of a delay is all of it: the inbox has no clock. It has no transactions of others either,
+/// What is left of a delay is all of it, and requests have no age: the inbox has no clock. It has no transactions of others either,
 /// so nothing keeps it from being closed.
 #[async_trait]
 impl Inbox for MemoryStore {
@@ -93,6 +93,11 @@ impl Inbox for MemoryStore {
         let (numbers, requests): (Vec<u64>, Vec<InboxRequest>) =
             within.take(limit as usize).map(|(number, request)| (*number, request.clone())).unzip();
         Ok(InboxPage { requests, last: numbers.last().copied() })
+    }
+
+    async fn depth(&self, limit: u32) -> Result<InboxDepth, StoreError> {
+        let requests = (self.records.lock().inbox.len() as u64).min(limit.into());
+        Ok(InboxDepth { requests, oldest_age: Duration::ZERO })
     }
 
     async fn newest(&self) -> Result<u64, StoreError> {

@@ -123,9 +123,9 @@ pub(super) async fn server_on_faulty_objects() -> (Server, Arc<FaultyObjects>) {
     (server, objects)
 }
 
-/// Sends the event `id` of type `put` to `server`.
-pub(super) async fn send_event(server: &Server, id: &str) {
-    let event = Event {
+/// The event `id` of type `put`.
+pub(super) fn event(id: &str) -> Event {
+    Event {
         id: id.to_owned(),
         source: "/bucket".into(),
         event_type: "put".into(),
@@ -135,8 +135,12 @@ pub(super) async fn send_event(server: &Server, id: &str) {
         data_schema: None,
         extensions: BTreeMap::new(),
         data: None,
-    };
-    let answers = server.ingest(&[event]).await;
+    }
+}
+
+/// Sends the event `id` of type `put` to `server`.
+pub(super) async fn send_event(server: &Server, id: &str) {
+    let answers = server.ingest(&[event(id)]).await;
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
 }
 

@@ -246,6 +246,16 @@ pub const METRICS: &[Metric] = &[
         "requests of `enqueue` in a database that were refused: kept as dead letters",
     ),
     gauge(
+        "tidegate_inbox_requests", &[],
+        "requests of `enqueue` in a database that wait until a server adds their jobs, at most \
+         10,000; read every 10 s",
+    ),
+    gauge(
+        "tidegate_inbox_oldest_request_age_seconds", &[],
+        "how long the oldest of these requests has waited, in whole seconds; 0 if none waits; read \
+         every 10 s",
+    ),
+    gauge(
         "tidegate_dead_letters", &[],
         "dead letters: events that no trigger could handle, and refused requests of a database",
     ),

@@ -12,7 +12,10 @@ use metrics::{counter, gauge, histogram};
 
 use tidegate_core::{
     job::{Job, Phase, QueueName, ScheduleName, lifecycle},
-    port::job_store::{Purged, StateFilter},
+    port::{
+        InboxDepth,
+        job_store::{Purged, StateFilter},
+    },
     time::Timestamp,
 };
 use tidegate_engine::{
@@ -244,6 +247,12 @@ pub(crate) fn inbox_refused(count: u64) {
     counter!("tidegate_inbox_refused_total").increment(count);
 }
 
+/// Records how much waits in the inbox.
+pub(crate) fn inbox_depth(depth: InboxDepth) {
+    gauge!("tidegate_inbox_requests").set(depth.requests as f64);
+    gauge!("tidegate_inbox_oldest_request_age_seconds").set(depth.oldest_age.as_secs_f64());
+}
+
 /// Counts a lease request that was sent to the owner of its queue, which `answered` it or not.
 pub(crate) fn lease_forwarded(answered: bool) {
     let outcome = if answered { "forwarded" } else { "failed" };
@@ -259,17 +268,27 @@ pub(crate) fn dead_letter_replayed(replayed: &Replayed) {
     counter!("tidegate_dead_letters_replayed_total", "action" => action).increment(1);
 }
 
+/// Records how many replies are pending.
+pub(crate) fn pending_reply_count(count: u64) {
+    gauge!("tidegate_replies_pending").set(count as f64);
+}
+
 /// Records a sweep of the pending replies.
 pub(crate) fn pending_replies(swept: &SweptReplies) {
-    gauge!("tidegate_replies_pending").set(swept.kept as f64);
+    pending_reply_count(swept.kept);
     if swept.unmatched > 0 {
         counter!("tidegate_replies_unmatched_total").increment(swept.unmatched);
     }
 }
 
+/// Records how many dead letters there are.
+pub(crate) fn dead_letter_count(count: u64) {
+    gauge!("tidegate_dead_letters").set(count as f64);
+}
+
 /// Records a sweep of the dead letters.
 pub(crate) fn dead_letters(purged: Purged) {
-    gauge!("tidegate_dead_letters").set(purged.left as f64);
+    dead_letter_count(purged.left);
     for (reason, count) in [("expired", purged.expired), ("too_many", purged.over)] {
         if count > 0 {
             counter!("tidegate_dead_letters_dropped_total", "reason" => reason).increment(count);

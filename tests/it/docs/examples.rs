@@ -9,7 +9,6 @@ use std::{
 
 use rstest::rstest;
 use serde_json::{Value, json};
-use tidegate_backends::postgres::test_server;
 
 use super::{STEP_MARK, one_spaced, root, run};
 
@@ -52,32 +51,6 @@ fn a_reply_completes_each_order_whenever_the_server_dies() {
             scope.spawn(|| completes_every_order_once(session, &page.files));
         }
     });
-}
-
-/// The session of the page about several servers, from one to three, on the Postgres of the tests.
-#[test]
-fn servers_on_one_database_run_as_printed() {
-    let page = fs::read_to_string(root().join("docs/deploy-postgres.md")).unwrap();
-    let (_, section) = page.split_once("\n## Try it on one machine\n").unwrap();
-    let section = section.split("\n## ").next().unwrap();
-    let blocks = section.split("```sh,no-run\n").skip(1);
-    let printed: String = blocks.map(|block| block.split("```").next().unwrap()).collect();
-    let (rest, make) = ("export TIDEGATE_STORE=", "sudo -u postgres psql ");
-    let (before, after) = printed.split_once(make).unwrap();
-    let printed = format!("{before}{rest}{}", after.split_once(rest).unwrap().1);
-
-    let store = "postgres://tidegate:PASSWORD@localhost/tidegate?sslmode=disable";
-    assert!(printed.contains(store), "{printed}");
-    let address = test_server::address("postgres");
-    let address = format!("{address}&schema={}", test_server::new_name());
-    // Its digits must not look like ports.
-    let octal = address.bytes().fold(String::new(), |all, byte| all + &format!("\\{byte:03o}"));
-    let ran = run(&printed.replace(store, &format!("$(printf '{octal}')")), &[]);
-    assert!(ran.good, "{ran}");
-    let lines: Vec<String> = ran.out.lines().map(one_spaced).collect();
-    for expected in ["jobs 1 1 1 0", "\"DEAR READER\""] {
-        assert!(lines.iter().any(|line| line == expected), "{expected}: {ran}");
-    }
 }
 
 /// Runs a session with three orders, which prints their jobs as JSON at its end.

@@ -17,6 +17,7 @@
 
 mod examples;
 mod generated;
+mod servers;
 mod structure;
 
 use std::{

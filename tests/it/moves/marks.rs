@@ -11,7 +11,7 @@ use tidegate_backends::system::SystemEntropy;
 use tidegate_core::{
     job::JobId,
     port::{
-        Inbox, InboxClosing, InboxPage, InboxRequest, InboxRules, StoreError,
+        Inbox, InboxClosing, InboxDepth, InboxPage, InboxRequest, InboxRules, StoreError,
         job_store::{ItemKind, Write},
         policy::NoPolicy,
     },
@@ -163,6 +163,10 @@ impl Inbox for UsedInbox {
     async fn requests(&self, after: u64, until: u64, limit: u32) -> Result<InboxPage, StoreError> {
         assert_eq!(self.attempts_left.load(Ordering::Relaxed), 0, "it is read when it is closed");
         self.store.requests(after, until, limit).await
+    }
+
+    async fn depth(&self, limit: u32) -> Result<InboxDepth, StoreError> {
+        self.store.depth(limit).await
     }
 
     async fn newest(&self) -> Result<u64, StoreError> {

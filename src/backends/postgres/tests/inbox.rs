@@ -15,8 +15,8 @@ use crate::{
 use tidegate_core::{
     job::JobId,
     port::{
-        Clock as _, HealthCheck as _, Inbox as _, InboxClosing, InboxPage, InboxRequest,
-        InboxRules, JobStore as _, Write,
+        Clock as _, HealthCheck as _, Inbox as _, InboxClosing, InboxDepth, InboxPage,
+        InboxRequest, InboxRules, JobStore as _, Write,
         job_store::{Committed, CurrentRecord, ItemKind},
     },
 };
@@ -330,7 +330,12 @@ fn requests_that_wait_for_long_are_reported() {
         let checks = RUNTIME.block_on(fixture.store.health().checks());
         checks.into_iter().find(|check| check.about == "inbox").map(|check| check.found)
     };
+    let depth = |limit| RUNTIME.block_on(fixture.store.inbox().depth(limit)).unwrap();
+    assert_eq!(depth(10), InboxDepth::default());
     fixture.enqueue("'mail'");
+    fixture.enqueue("'mail'");
+    assert_eq!((depth(10).requests, depth(1).requests), (2, 1));
+    assert!(depth(10).oldest_age < Duration::from_secs(90));
     assert_eq!(finding(), None);
     let age = format!(
         "UPDATE \"{}\".inbox SET called_at = called_at - interval '90 s'",
@@ -338,6 +343,7 @@ fn requests_that_wait_for_long_are_reported() {
     );
     first(&fixture.application, &age).unwrap();
     assert!(finding().unwrap().contains("has waited for 9"));
+    assert!(depth(10).oldest_age >= Duration::from_secs(90), "{:?}", depth(10));
 }
 
 #[test]

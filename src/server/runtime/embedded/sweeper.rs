@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use crate::{
     runtime::{
         Inner, Server, audit, history, logs,
-        shared::{self, PART_INTERVAL, SWEEP},
+        shared::{self, PART_INTERVAL, SWEEP, SweptCounts},
         trigger_status,
     },
     telemetry::metrics,
@@ -199,13 +199,18 @@ async fn add_parts(inner: &Arc<Inner>) {
 
 /// Matches a page of the pending replies and drops expired ones. Returns the next page's cursor.
 async fn sweep_replies(inner: &Arc<Inner>, after: Option<String>) -> Option<String> {
+    let mut counts = SweptCounts::default();
     match inner.engine.sweep_dead().await {
-        Ok(purged) => metrics::dead_letters(purged),
+        Ok(purged) => {
+            metrics::dead_letters(purged);
+            counts.dead_letters = Some(purged.left);
+        }
         Err(error) => tracing::warn!(%error, "dead letters cannot be swept"),
     }
-    match inner.engine.sweep_replies(after).await {
+    let next = match inner.engine.sweep_replies(after).await {
         Ok(swept) => {
             metrics::pending_replies(&swept);
+            counts.pending_replies = Some(swept.kept);
             inner.on_events(&[], &swept.changed);
             swept.next
         }
@@ -214,7 +219,9 @@ async fn sweep_replies(inner: &Arc<Inner>, after: Option<String>) -> Option<Stri
             tracing::warn!(%error, "pending replies cannot be swept");
             None
         }
-    }
+    };
+    inner.on_swept_counts(counts);
+    next
 }
 
 /// Makes the steps of passes that are due: over objects, and the upkeep of the store.

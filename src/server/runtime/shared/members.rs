@@ -10,6 +10,7 @@ use std::{collections::BTreeMap, time::Duration};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use super::SweptCounts;
 use crate::runtime::changes::Forwarded;
 use tidegate_core::time::Timestamp;
 
@@ -34,6 +35,9 @@ pub(super) struct ServerRecord {
     /// How far it has forwarded its changes.
     #[serde(default)]
     pub(super) changes: Forwarded,
+    /// What it has counted, if it owns the sweep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) swept: Option<SweptCounts>,
 }
 
 /// Another server that takes forwarded requests.
@@ -166,7 +170,8 @@ impl Members {
         !was_paused
     }
 
-    fn owner(&self, what: &str) -> Option<&String> {
+    /// The name of the server that owns `what`.
+    pub(super) fn owner(&self, what: &str) -> Option<&String> {
         let weight = |name: &String| Sha256::new().chain_update(name).chain_update(what).finalize();
         self.alive.iter().max_by_key(|name| weight(name))
     }

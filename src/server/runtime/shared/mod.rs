@@ -16,9 +16,11 @@
 pub(super) mod forward;
 mod forwarders;
 mod inbox;
+mod inbox_depth;
 mod members;
 mod parts;
 mod store;
+mod swept;
 #[cfg(test)]
 mod tests;
 
@@ -30,6 +32,7 @@ use tokio::sync::{Notify, watch};
 pub(super) use self::forward::Peers;
 pub(super) use self::parts::{PART_INTERVAL, Subject};
 pub(super) use self::store::{NoticingStore, Outgoing};
+pub(super) use self::swept::SweptCounts;
 use self::{
     forwarders::Forwarders,
     members::{Members, ServerRecord},
@@ -100,6 +103,8 @@ pub(super) struct Shared {
     running_read_at: tokio::sync::Mutex<Option<Timestamp>>,
     /// What this server counted, and adds up of all.
     parts: PartState,
+    /// What the owner of the sweep counted, as this server shows it.
+    swept: Mutex<SweptCounts>,
 }
 
 impl Builder {
@@ -143,6 +148,7 @@ impl Shared {
             full_workers: Notify::new(),
             running_read_at: tokio::sync::Mutex::default(),
             parts: PartState::default(),
+            swept: Mutex::default(),
         }
     }
 }
@@ -183,6 +189,7 @@ impl Inner {
             peer_url: shared.peers.as_ref().map(|peers| peers.url.clone()),
             has_readers,
             changes: self.changes.forwarded(),
+            swept: self.owns(SWEEP).then(|| *shared.swept.lock()),
         };
         let bytes =
             serde_json::to_vec(&of_this).map_err(|error| Error::Internal(error.to_string()))?;
@@ -200,12 +207,18 @@ impl Inner {
     /// Learns what the records of all servers say. Returns whether a server came or went.
     fn on_beats(&self, shared: &Shared, beats: &[(String, ServerRecord)]) -> bool {
         let now = self.engine.ports().clock.machine_now();
-        let (has_changed, others) = {
+        let (has_changed, others, swept) = {
             let mut members = shared.members.lock();
             let has_changed = members.observe(beats.iter().cloned(), now);
             let others = beats.iter().filter(|(name, _)| members.is_other(name));
-            (has_changed, others.collect::<Vec<_>>())
+            let others = others.collect::<Vec<_>>();
+            let sweeps = others.iter().find(|(name, _)| members.owner(SWEEP) == Some(name));
+            let swept = sweeps.and_then(|(_, of_one)| of_one.swept);
+            (has_changed, others, swept)
         };
+        if let Some(counts) = swept {
+            shared.on_swept_counts(counts);
+        }
         if has_changed {
             shared.members_changed.notify_waiters();
         }
@@ -329,6 +342,7 @@ pub(super) fn spawn(inner: &Arc<Inner>) {
     if let Some(shared) = &inner.shared {
         if shared.inbox.is_some() {
             inner.spawn(inbox::read_inbox(Arc::downgrade(inner)));
+            inner.spawn(inbox_depth::measure_inbox(Arc::downgrade(inner)));
         }
         // It ends with a stop, and tells the others.
         inner.tasks.spawn(keep_beating(Arc::downgrade(inner), inner.stopping.subscribe()));

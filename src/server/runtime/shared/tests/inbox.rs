@@ -1,10 +1,12 @@
 //! Requests of the inbox, and the servers that read it.
 
+use metrics_exporter_prometheus::PrometheusBuilder;
+
 use super::*;
-use crate::runtime::shared::inbox::INBOX;
+use crate::runtime::shared::{inbox::INBOX, inbox_depth::MEASURE_INTERVAL};
 use tidegate_core::{
     job::JobId,
-    port::{Inbox, InboxClosing, InboxPage, InboxRequest, InboxRules},
+    port::{Inbox, InboxClosing, InboxDepth, InboxPage, InboxRequest, InboxRules},
     time::Timestamp,
 };
 
@@ -43,6 +45,10 @@ impl Inbox for SlowInbox {
             return Err(StoreError::unavailable("canceling statement due to statement timeout"));
         }
         self.0.requests(after, until, limit).await
+    }
+
+    async fn depth(&self, limit: u32) -> Result<InboxDepth, StoreError> {
+        self.0.depth(limit).await
     }
 
     async fn newest(&self) -> Result<u64, StoreError> {
@@ -312,4 +318,24 @@ async fn another_server_reads_for_an_owner_that_does_not() {
     other.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
     deployment.request(requested("a"));
     deployment.until(Duration::from_secs(12), async || deployment.waiting().await.is_empty()).await;
+}
+
+#[tokio::test]
+async fn the_requests_that_wait_are_in_the_metrics() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let _recording = metrics::set_default_local_recorder(&recorder);
+    let deployment = Deployment::new();
+    // It is never read.
+    let slow = Arc::new(SlowInbox(Arc::clone(&deployment.memory)));
+    let _server = deployment.start_with(Some(slow)).await;
+    let shows = |line: &str| recorder.handle().render().lines().any(|shown| shown == line);
+    deployment.pass(BY_NOTICE).await;
+    assert!(shows("tidegate_inbox_requests 0") && shows("tidegate_inbox_refused_total 0"));
+    for id in ["a", "b"] {
+        deployment.request(requested(id));
+    }
+    deployment.pass(MEASURE_INTERVAL).await;
+    let rendered = recorder.handle().render();
+    assert!(shows("tidegate_inbox_requests 2"), "{rendered}");
+    assert!(shows("tidegate_inbox_oldest_request_age_seconds 0"), "{rendered}");
 }

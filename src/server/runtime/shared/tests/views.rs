@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde_json::json;
 
 use super::*;
-use crate::runtime::testing::send_event;
+use crate::runtime::testing::{event, send_event};
 use tidegate_api::{HistoryPoint, HistoryRange, TriggerStatus};
 use tidegate_backends::wasm::{PluginHost, Run};
 use tidegate_core::{
@@ -215,4 +215,77 @@ async fn each_server_shows_the_faults_of_a_plugin_at_all() {
     }
     first.delete_plugin(&share).await.unwrap();
     assert_eq!(servers[1].0.plugin_seen(&share).await.unwrap().live.health.faults, 0);
+}
+
+/// What `server` shows in its gauges of dead letters and pending replies.
+fn swept(server: &Server) -> [Option<u64>; 2] {
+    let shared = server.inner.shared.as_ref().expect("it shares its store");
+    let SweptCounts { dead_letters, pending_replies } = *shared.swept.lock();
+    [dead_letters, pending_replies]
+}
+
+async fn keep_dead_letter(server: &Server, id: &str) {
+    server.engine().keep_malformed(&[(event(id), "malformed".into())]).await.unwrap();
+}
+
+#[tokio::test]
+async fn each_server_shows_how_many_dead_letters_there_are() {
+    let deployment = Deployment::new();
+    let (owner, other) = deployment.two(SWEEP).await;
+    for (count, server) in [(1, &other), (2, &owner)] {
+        keep_dead_letter(server, &count.to_string()).await;
+        deployment.pass(3 * BEAT_INTERVAL).await;
+        for server in [&owner, &other] {
+            assert_eq!(swept(server), [Some(count), Some(0)]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_lost_the_sweep_shows_what_its_owner_counts() {
+    let (deployment, former, owner) = loop {
+        let deployment = Deployment::new();
+        let first = deployment.start().await;
+        keep_dead_letter(&first, "0").await;
+        deployment.pass(BEAT_INTERVAL).await;
+        assert_eq!(swept(&first), [Some(1), Some(0)]);
+        let later = deployment.start().await;
+        let is_known = async || members(&first) == 2 && members(&later) == 2;
+        deployment.until(BY_NOTICE, is_known).await;
+        if later.inner.owns(SWEEP) {
+            break (deployment, first, later);
+        }
+    };
+    keep_dead_letter(&former, "1").await;
+    deployment.pass(3 * BEAT_INTERVAL).await;
+    for server in [&former, &owner] {
+        assert_eq!(swept(server), [Some(2), Some(0)]);
+    }
+}
+
+/// A dashboard shows the most that a server holds: an old number would stay in it.
+#[tokio::test]
+async fn a_server_without_workers_shows_no_held_jobs() {
+    let deployment = Deployment::new();
+    let (owner, other) = deployment.two("default").await;
+    let config = QueueConfig { concurrency: Some(1), ..QueueConfig::default() };
+    owner.put_queue(&name("default"), config, None).await.unwrap();
+    owner.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+    for _ in 0..3 {
+        owner.enqueue(job()).await.unwrap();
+    }
+    let held = |server: &Server| {
+        let queue: QueueName = name("default");
+        let queues = server.inner.queues.lock();
+        queues.get(&queue).map_or(0, |known| known.snapshot().held.values().sum::<u64>())
+    };
+    for server in [&owner, &other] {
+        let no_wait = LeaseRequest { max: 3, wait: Duration::ZERO, ..request() };
+        deployment.within(BY_NOTICE, server.lease(no_wait)).await.unwrap();
+    }
+    assert!(held(&other) > 0, "its worker got none of the jobs");
+    deployment.pass(Duration::from_secs(10)).await;
+    for server in [&owner, &other] {
+        assert_eq!(held(server), 0);
+    }
 }
