@@ -21,7 +21,7 @@ use tokio_postgres::{
     types::ToSql,
 };
 
-use super::{error::Fault, settings::Settings, tls::Tls};
+use super::{error::Fault, settings::Settings, tls::Tls, wal::Watched};
 use tidegate_core::port::StoreError;
 
 /// How long a client waits for an answer. The server gives up a statement after five seconds, so
@@ -139,6 +139,8 @@ pub(super) struct Link {
     statements: Mutex<HashMap<&'static str, Statement>>,
     /// How many commits were not confirmed by a standby.
     unconfirmed: Arc<AtomicU64>,
+    /// The log of its server, if its commits are watched.
+    pub(super) watched: Option<Watched>,
 }
 
 impl Link {
@@ -175,7 +177,7 @@ impl Link {
                 }
             }
         });
-        Ok(Self { client, statements: Mutex::default(), unconfirmed })
+        Ok(Self { client, statements: Mutex::default(), unconfirmed, watched: None })
     }
 
     /// Whether nothing can be sent any more.

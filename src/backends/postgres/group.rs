@@ -12,6 +12,7 @@
 use std::{collections::HashSet, time::Duration};
 
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio_postgres::{Error, Row, Statement};
 
 use super::{
@@ -22,6 +23,7 @@ use super::{
     plan::{Call, Looked, adds_alone, is_direct, plan},
     statements::ADD_ALONE,
     step::Step,
+    wal::{self, Lsn},
 };
 use crate::system::SystemEntropy;
 use tidegate_core::{
@@ -214,6 +216,7 @@ async fn send(
         statements.push(link.prepared(call.sql).await?);
     }
     let unconfirmed = link.unconfirmed();
+    let position = Mutex::new(None);
     let mut sent: Vec<BoxFuture<'_, Result<Vec<Row>, Error>>> = Vec::with_capacity(calls.len() + 3);
     if let Some(first) = first {
         sent.push(Box::pin(plain(link, first)));
@@ -222,8 +225,11 @@ async fn send(
         sent.push(Box::pin(query(link, statement, call)));
     }
     if let Some(last) = last {
-        // A commit that is cancelled may have happened.
-        sent.push(Box::pin(plain(link, "SET LOCAL statement_timeout = 0")));
+        sent.push(match &link.watched {
+            Some(_) => Box::pin(watched(link, &position)),
+            // A commit that is cancelled may have happened.
+            None => Box::pin(plain(link, "SET LOCAL statement_timeout = 0")),
+        });
         sent.push(Box::pin(plain(link, last)));
     }
     let answers = tokio::time::timeout(GROUP_TIMEOUT, in_order(sent)).await;
@@ -233,7 +239,17 @@ async fn send(
         let message = "the commit was not confirmed by a standby";
         return Err(Fault::Broken(StoreError::unavailable(message)));
     }
+    if let (Some(watched), Some(before)) = (&link.watched, position.into_inner()) {
+        watched.committed(before);
+    }
     Ok(rows.into_iter().skip(usize::from(first.is_some())).take(calls.len()).collect())
+}
+
+/// Prepares a commit, and notes the `position` of the log before it.
+async fn watched(link: &Link, position: &Mutex<Option<Lsn>>) -> Result<Vec<Row>, Error> {
+    let before = wal::before_commit(link).await?;
+    *position.lock() = before;
+    Ok(Vec::new())
 }
 
 async fn plain(link: &Link, sql: &'static str) -> Result<Vec<Row>, Error> {

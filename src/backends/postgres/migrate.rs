@@ -11,9 +11,10 @@ use tidegate_core::port::StoreError;
 /// The migrations from an empty schema to the newest format, in order, each with the oldest format
 /// whose releases can use the tables after it. A released one never changes. Each only adds, so that
 /// servers of the release before still run, and can start again.
-const MIGRATIONS: [(&str, i32); 2] = [
+const MIGRATIONS: [(&str, i32); 3] = [
     (include_str!("migrations/0001_start.sql"), 1),
     (include_str!("migrations/0002_inbox.sql"), 1),
+    (include_str!("migrations/0003_losses.sql"), 1),
 ];
 /// How long the migrations may take, with the wait for another server's.
 const TIMEOUT: Duration = Duration::from_mins(3);

@@ -8,11 +8,11 @@
 //! Every write is compare and set in plain SQL: no advisory lock, no `SKIP LOCKED`, no trigger. Any
 //! number of servers may write at once, and a server that freezes or dies holds no lock. Read in this
 //! order: `migrations/` (the tables and the purpose of each index), [`row`], [`step`],
-//! [`statements`], [`plan`], [`group`], [`look`], [`writer`], [`read`], [`due`], [`list`],
-//! [`counts`], [`items_version`], [`partitions`], [`job_store`], [`movable`]; then [`objects`] (large
-//! bodies and plugins), [`notices`] (messages between servers), [`arrivals`] (what a server without
-//! notices reads), [`inbox`] (requests of applications) and [`health`]. [`raw`] and [`scratch`] are for
-//! measurements.
+//! [`statements`], [`plan`], [`group`], [`look`], [`losses`], [`wal`], [`writer`], [`read`],
+//! [`overdue`], [`due`], [`list`], [`counts`], [`items_version`], [`partitions`], [`job_store`],
+//! [`movable`]; then [`objects`] (large bodies and plugins), [`notices`] (messages between servers),
+//! [`arrivals`] (what a server without notices reads), [`inbox`] (requests of applications) and
+//! [`health`]. [`raw`] and [`scratch`] are for measurements.
 
 mod arrivals;
 mod connect;
@@ -26,11 +26,13 @@ mod items_version;
 mod job_store;
 mod list;
 mod look;
+mod losses;
 mod migrate;
 mod movable;
 mod names;
 mod notices;
 mod objects;
+mod overdue;
 mod partitions;
 mod plan;
 mod raw;
@@ -46,6 +48,7 @@ pub mod test_server;
 mod tests;
 mod text;
 mod tls;
+mod wal;
 mod writer;
 
 use std::sync::Arc;
@@ -65,6 +68,7 @@ use items_version::ItemsVersion;
 use migrate::Migrate;
 use names::Names;
 use tidegate_core::port::Clock;
+use wal::Wal;
 use writer::{Drawn, Writer};
 
 /// Most ids of new jobs that are remembered until the jobs are added. One that is forgotten costs a
@@ -89,6 +93,7 @@ struct Shared {
     positions: Arc<Positions>,
     unsent: Arc<Unsent>,
     items_version: Arc<ItemsVersion>,
+    wal: Arc<Wal>,
 }
 
 impl PostgresStore {

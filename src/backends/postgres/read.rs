@@ -2,13 +2,10 @@
 
 use std::collections::HashMap;
 
-use tokio::time::Instant;
 use tokio_postgres::Row;
 
 use super::{
     PostgresStore,
-    due::{Stream, WAKES},
-    error::is_slow,
     look::{key_job, record},
     row::{self, job_columns},
     step::{item_owner, key_columns},
@@ -24,8 +21,8 @@ use tidegate_core::{
     port::{
         StoreError,
         job_store::{
-            Item, ItemKind, Key, OverduePage, Purged, Record, RecordKind, RecordQuery, StoredBody,
-            StoredJob, StoredKey, UnreadableJob, WakePosition,
+            Item, ItemKind, Key, Purged, Record, RecordKind, RecordQuery, StoredBody, StoredJob,
+            StoredKey, UnreadableJob,
         },
     },
     queue::{GrantBatch, Ledger, ledger::BatchId},
@@ -51,18 +48,6 @@ const RUNNING: &str = concat!(
     job_columns!("j"),
     " FROM jobs j WHERE j.state = 1 AND j.queue = $1 AND j.id > $2 ORDER BY j.id LIMIT $3"
 );
-/// Jobs that have ended are among them only if they name an object.
-const OVERDUE: &str = concat!(
-    "(SELECT ",
-    job_columns!("j"),
-    ", j.wake_at FROM jobs j WHERE j.wake_at >= $1 AND j.wake_at <= $2 \
-     ORDER BY j.wake_at, j.id LIMIT $3) UNION ALL (SELECT ",
-    job_columns!("e"),
-    ", e.wake_at FROM ended e WHERE e.wake_at >= $1 AND e.wake_at <= $2 \
-     ORDER BY e.wake_at, e.id LIMIT $3) ORDER BY wake_at, id OFFSET $4 LIMIT $5"
-);
-const NEXT_WAKE: &str = "SELECT least((SELECT min(wake_at) FROM jobs WHERE wake_at > $1), \
-     (SELECT min(wake_at) FROM ended WHERE wake_at > $1))";
 /// The newest ledger of a queue, and its batches, in one snapshot.
 const LEDGER: &str = "SELECT h.head, b.id, b.batch FROM (SELECT version, head FROM heads \
      WHERE queue = $1 AND version > 0 ORDER BY version DESC LIMIT 1) h \
@@ -82,13 +67,11 @@ const FIRST_RECORDS: &str = "SELECT name, until FROM records WHERE kind = $1 \
 
 /// The statements above, whose plans are tested.
 #[cfg(test)]
-pub(super) const ALL: [&str; 13] = [
+pub(super) const ALL: [&str; 11] = [
     LIVE,
     ENDED,
     BODIES,
     RUNNING,
-    OVERDUE,
-    NEXT_WAKE,
     LEDGER,
     BATCHES,
     KEYS,
@@ -163,80 +146,6 @@ impl PostgresStore {
         let rows = self.readers.query(RUNNING, &[&queue, &after, &i64::from(limit)]).await?;
         let now = self.clock.now();
         Ok(rows.iter().map(|row| row::stored(row, now)).collect())
-    }
-
-    /// The first page starts where the last one found the first job, and every five seconds at the
-    /// front.
-    pub(super) async fn overdue_jobs(
-        &self,
-        until: Timestamp,
-        after: Option<WakePosition>,
-        limit: u32,
-    ) -> Result<OverduePage, StoreError> {
-        if after.is_some() {
-            return Ok(self.overdue_page(until, after, limit).await?.0);
-        }
-        let positions = &self.shared.positions;
-        let began = Instant::now();
-        let mut start = positions.start(WAKES, began, |_| true);
-        let known = start.streams.as_ref().and_then(|streams| streams.first());
-        let known = known.map_or(i64::MIN, |(_, place)| place.0);
-        if start.is_look {
-            positions.look(WAKES, &mut start, &[Stream::default()], (began, began));
-        }
-        let is_from_front = start.is_look || known == i64::MIN;
-        let from = if is_from_front { i64::MIN } else { known };
-        let from = WakePosition { at: Timestamp::from_millis(from), tie: 0 };
-        let (page, first) = match self.overdue_page(until, Some(from), limit).await {
-            Err(error) if is_from_front && is_slow(&error) => {
-                positions.keep(WAKES, (began, Instant::now()));
-                return Err(error);
-            }
-            page => page?,
-        };
-        let first = first.unwrap_or(until.millis().saturating_add(1));
-        positions.learn(WAKES, &start, [(Stream::default(), (first, String::new()))]);
-        Ok(page)
-    }
-
-    /// A page, and the time of its first row.
-    async fn overdue_page(
-        &self,
-        until: Timestamp,
-        after: Option<WakePosition>,
-        limit: u32,
-    ) -> Result<(OverduePage, Option<i64>), StoreError> {
-        let next = self.readers.query(NEXT_WAKE, &[&until.millis()]).await?;
-        let next: Option<i64> = next.first().map_or(Ok(None), |row| row::column(row, 0))?;
-        let mut page =
-            OverduePage { next_at: next.map(Timestamp::from_millis), ..OverduePage::default() };
-        // The tie is the number of jobs of the instant that were read.
-        let (mut from, mut tie) =
-            after.map_or((i64::MIN, 0), |after| (after.at.millis(), after.tie));
-        let (mut first, mut damaged) = (None, 0);
-        while page.jobs.len() < limit as usize {
-            let most = i64::from(limit) - page.jobs.len() as i64;
-            let (until, each) = (until.millis(), most + tie);
-            let rows = self.readers.query(OVERDUE, &[&from, &until, &each, &tie, &most]).await?;
-            for row in &rows {
-                let at: i64 = row::column(row, 6)?;
-                first.get_or_insert(at);
-                (from, tie) = if at == from { (from, tie + 1) } else { (at, 1) };
-                // The result of a job is not hidden here: a sweep deletes its object.
-                match row::stored(row, Timestamp::from_millis(i64::MIN)) {
-                    Ok(job) => page.jobs.push(job),
-                    Err(_) => damaged += 1,
-                }
-            }
-            if rows.len() < most as usize {
-                break;
-            }
-            if damaged >= MAX_UNREADABLE_ROWS {
-                page.next = Some(WakePosition { at: Timestamp::from_millis(from), tie });
-                break;
-            }
-        }
-        Ok((page, first))
     }
 
     pub(super) async fn ledger_unless(

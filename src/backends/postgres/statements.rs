@@ -98,10 +98,12 @@ pub(super) const SET_HEADS: &str = concat!(
     guard!("u", "$5")
 );
 
-/// Changes of the lifecycle of jobs that do not end.
+/// Changes of the lifecycle of jobs that do not end. An earlier check of a job that goes on running stays,
+/// so that a heartbeat changes no index: see [`super::overdue`].
 pub(super) const SET_LIVES: &str = concat!(
     "WITH u AS (UPDATE jobs j SET state = w.state, revision = w.revision, run_at = w.run_at, \
-     wake_at = w.wake_at, life = w.life FROM unnest($1::text[], $2::bigint[], $3::smallint[], \
+     wake_at = CASE WHEN j.state = 1 AND w.state = 1 AND j.wake_at <= w.wake_at THEN j.wake_at \
+     ELSE w.wake_at END, life = w.life FROM unnest($1::text[], $2::bigint[], $3::smallint[], \
      $4::bigint[], $5::bigint[], $6::bigint[], $7::bytea[]) \
      w(id, was, state, revision, run_at, wake_at, life) \
      JOIN jobs o ON o.id = w.id AND o.revision = w.was AND o.id = ANY($1) \

@@ -204,12 +204,23 @@ impl OwnServer {
     /// cold copy: no more than the server's own program is needed, and this server is stopped meanwhile.
     #[must_use]
     pub fn start_standby(&self) -> Self {
+        self.start_copy("synchronous_standby_names = 'standby'\n")
+    }
+
+    /// Starts a standby of this server, as [`Self::start_standby`] does. No commit waits for it.
+    #[must_use]
+    pub fn start_asynchronous_standby(&self) -> Self {
+        self.start_copy("")
+    }
+
+    /// Starts a standby of this server, which gets more `settings` itself.
+    fn start_copy(&self, settings: &str) -> Self {
         let dir = PathBuf::from(format!("{}-standby", self.dir.display()));
-        let process = self.copy_and_serve(&dir).expect("a standby can be started");
+        let process = self.copy_and_serve(&dir, settings).expect("a standby can be started");
         Self { dir, port: PORT, process: Mutex::new(process) }
     }
 
-    fn copy_and_serve(&self, dir: &Path) -> io::Result<Child> {
+    fn copy_and_serve(&self, dir: &Path, settings: &str) -> io::Result<Child> {
         let mut process = self.process.lock();
         stop(&mut process)?;
         make_folder(dir)?;
@@ -225,7 +236,7 @@ impl OwnServer {
             self.port
         );
         add_settings(&data, &primary)?;
-        add_settings(&own, "synchronous_standby_names = 'standby'\n")?;
+        add_settings(&own, settings)?;
         *process = serve(&self.dir, self.port)?;
         end_with(dir, std::process::id())?;
         serve(dir, PORT)

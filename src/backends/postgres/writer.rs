@@ -23,10 +23,12 @@ use super::{
     group::{self, Answer},
     statements,
     step::{Refs, Step},
+    wal::{self, Wal},
 };
 use tidegate_core::{
     job::JobId,
     port::{Clock, StoreError, job_store::Committed},
+    time::Timestamp,
 };
 
 /// Groups that are under way at once, each on its own connection.
@@ -192,10 +194,11 @@ impl State {
         }
         let drawn = self.drawn_of(&group);
         let (link, connector, now) = (self.idle.pop(), self.connector.clone(), self.clock.now());
+        let wal = Arc::clone(&self.shared.wal);
         self.groups.spawn(async move {
             let link = match link.filter(|link| !link.is_closed()) {
                 Some(link) => Ok(link),
-                None => open(&connector).await,
+                None => open(&connector, &wal, now).await,
             };
             match link {
                 Ok(link) => {
@@ -272,9 +275,10 @@ fn whole_answer(answers: Vec<Option<Answer>>) -> Result<Vec<Committed>, StoreErr
     })
 }
 
-/// A new connection with every statement of a group prepared.
-async fn open(connector: &Connector) -> Result<Link, StoreError> {
-    let link = connector.open().await?;
+/// A new connection with every statement of a group prepared, whose commits are watched.
+async fn open(connector: &Connector, wal: &Arc<Wal>, now: Timestamp) -> Result<Link, StoreError> {
+    let mut link = connector.open().await?;
+    wal::watch(&mut link, wal, now).await?;
     let prepared = in_order(statements::ALL.iter().map(|sql| link.prepared(sql)).collect()).await;
     for statement in prepared {
         statement.map_err(super::error::Fault::into_error)?;

@@ -40,6 +40,10 @@ pub struct Address {
     /// The keys themselves: only as a variable, because others can see the arguments of a process.
     #[arg(long, env = "TIDEGATE_ENCRYPTION_KEY", hide = true, hide_env_values = true)]
     encryption_key: Option<String>,
+    /// A program and its arguments, separated by commas, that prints the keys: as a variable, like the
+    /// server's setting.
+    #[arg(long, env = "TIDEGATE_ENCRYPTION_KEY_COMMAND", hide = true, value_delimiter = ',')]
+    encryption_key_command: Vec<String>,
     /// Encrypt what is written (on, required), and refuse to read what is not encrypted (required)
     /// [default: the server's setting].
     #[arg(
@@ -115,9 +119,14 @@ impl Address {
         } else {
             Settings::load(self.config.as_deref(), &())?
         };
-        if self.encryption_key.is_some() || self.encryption_key_file.is_some() {
+        // An empty variable gives nothing.
+        let command = self.encryption_key_command.iter().map(|word| word.trim().to_owned());
+        let command: Vec<String> = command.filter(|word| !word.is_empty()).collect();
+        let has_command = !command.is_empty();
+        if self.encryption_key.is_some() || self.encryption_key_file.is_some() || has_command {
             settings.encryption_key.clone_from(&self.encryption_key);
             settings.encryption_key_file.clone_from(&self.encryption_key_file);
+            settings.encryption_key_command = command;
         }
         if let Some(encryption) = self.log_encryption {
             settings.log_encryption = encryption;
@@ -129,7 +138,7 @@ impl Address {
             let none = || usage("name the bucket of the log with --log".into());
             settings.log_address().map_err(wrong)?.ok_or_else(none)?
         };
-        if settings.encryption_key.is_none() && settings.encryption_key_file.is_none() {
+        if !settings.gives_keys() {
             // The key in the default data directory is not that of the log.
             return Ok(Named { address, keys: None, encryption });
         }

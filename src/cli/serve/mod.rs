@@ -343,6 +343,7 @@ async fn assemble(
         None => Arc::new(SystemClock),
     };
     let mut builder = builder.rules(rules).options(options);
+    builder = builder.health_check(Arc::new(settings.key_origin()));
     if settings.store.is_none() {
         builder = builder.health_check(Arc::new(Served::new(settings.data.clone(), of_jobs)));
     }

@@ -23,6 +23,7 @@ impl Default for Settings {
             log_record_bytes: None,
             encryption_key: None,
             encryption_key_file: None,
+            encryption_key_command: Vec::new(),
             admin_token: None,
             max_connections: None,
             head_timeout_seconds: Seconds::new(15),

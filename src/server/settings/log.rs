@@ -53,11 +53,12 @@ impl Settings {
         let file = match (&self.encryption_key, &self.encryption_key_file) {
             (Some(_), _) => return Ok(()),
             (None, Some(file)) => file,
+            (None, None) if self.gives_keys() => return Ok(()),
             (None, None) => {
                 return fault(
                     "encryption_key",
-                    "or encryption_key_file must be given with log: a key in the data directory \
-                     would be lost with it, and no other server would have it",
+                    "or encryption_key_file or encryption_key_command must be given with log: a key in \
+                     the data directory would be lost with it, and no other server would have it",
                 );
             }
         };
@@ -259,6 +260,11 @@ mod tests {
     fn a_key_that_lies_only_in_the_data_directory_is_refused() {
         let fault = fault_of(|settings| settings.encryption_key = None);
         assert_eq!(fault.unwrap().setting, "encryption_key");
+        let fault = fault_of(|settings| {
+            settings.encryption_key = None;
+            settings.encryption_key_command = vec!["kms".to_owned()];
+        });
+        assert_eq!(fault, None, "it is not run to check the settings");
         let dir = tempfile::tempdir().unwrap();
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(dir.path(), &link).unwrap();

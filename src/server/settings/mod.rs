@@ -7,6 +7,10 @@
 mod defaults;
 mod describe;
 #[cfg(feature = "embedded")]
+mod key_command;
+#[cfg(feature = "embedded")]
+mod keys;
+#[cfg(feature = "embedded")]
 mod load;
 #[cfg(feature = "embedded")]
 mod log;
@@ -23,15 +27,14 @@ use url::Url;
 use crate::auth::local;
 use tidegate_backends::http::Guard;
 #[cfg(feature = "embedded")]
-use tidegate_backends::{
-    postgres::BadAddress,
-    sealed::{KeySource, Keys},
-};
+use tidegate_backends::postgres::BadAddress;
 #[cfg(feature = "embedded")]
 use tidegate_core::error_chain::ErrorChain;
 use tidegate_core::{target::Push, time::Seconds, validate::AllowedHosts};
 
 pub use describe::Sources;
+#[cfg(feature = "embedded")]
+pub use keys::KeyOrigin;
 #[cfg(feature = "embedded")]
 pub use load::{SettingsError, unknown_variables};
 pub use reference::{Reference, reference, reference_list, reference_table};
@@ -68,8 +71,8 @@ documented! {
         pub data: PathBuf,
         /// A Postgres database instead of the data directory, which several servers may share:
         /// `postgres://USER:PASSWORD@HOST:PORT/DATABASE` with the parameters of libpq, and `schema`
-        /// for the schema of the tables. Needs `encryption_key` or `encryption_key_file`. Its
-        /// password is never shown. Default: the data directory.
+        /// for the schema of the tables. Needs `encryption_key`, `encryption_key_file` or
+        /// `encryption_key_command`. Its password is never shown. Default: the data directory.
         pub store: Option<String>,
         /// Where the other servers on `store` reach this one: `http://` and the address of the machine or
         /// the pod, not that of a load balancer. They forward lease requests for a queue with limits to the
@@ -78,8 +81,9 @@ documented! {
         pub peer_url: Option<Url>,
         /// The bucket of a replicated log, which has everything that the server acknowledged:
         /// `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix` or
-        /// `file:///dir/prefix`. `data` is a cache of it then. Needs `encryption_key` or
-        /// `encryption_key_file`. Default: none, the data directory has everything.
+        /// `file:///dir/prefix`. `data` is a cache of it then. Needs `encryption_key`,
+        /// `encryption_key_file` or `encryption_key_command`. Default: none, the data directory has
+        /// everything.
         pub log: Option<Url>,
         /// Follow `log` until its leader shows no sign of life, instead of taking over at the start.
         pub standby: bool,
@@ -108,6 +112,12 @@ documented! {
         pub encryption_key: Option<String>,
         /// A file with such keys, one per line, instead of `encryption_key`.
         pub encryption_key_file: Option<PathBuf>,
+        /// A program and its arguments, instead of `encryption_key`: it prints such keys. It reads them from
+        /// a key management service or a secret manager, for example. It is run at the start, without a
+        /// shell, for at most 30 seconds; it may print 4096 bytes, which are never shown or logged, and
+        /// must end with exit status 0. In the environment, separated by commas. Default: none. Its
+        /// arguments are never shown.
+        pub encryption_key_command: Vec<String>,
         /// An admin token that is accepted in addition to the stored ones: its id, `:`, and the base64
         /// of its secret's SHA-256. While it is set, every caller needs a token. For a server whose
         /// first token no command can create, such as one in a container.
@@ -360,36 +370,6 @@ impl Settings {
         let read = address.parse();
         read.map(Some)
             .map_err(|bad: BadAddress| wrong(format!("cannot be used: {}", ErrorChain(&bad))))
-    }
-
-    /// Where the keys come from that encrypt the secrets of targets.
-    ///
-    /// # Errors
-    ///
-    /// The named file cannot be read, or has no keys. A store that servers share needs keys that all
-    /// of them have.
-    #[cfg(feature = "embedded")]
-    pub fn keys(&self) -> Result<KeySource, Fault> {
-        let (setting, text) = match (&self.encryption_key, &self.encryption_key_file) {
-            (Some(keys), _) => ("encryption_key", keys.clone()),
-            (None, Some(file)) => {
-                let setting = "encryption_key_file";
-                let text = std::fs::read_to_string(file).map_err(|error| Fault {
-                    setting,
-                    problem: format!("{} cannot be read: {error}", file.display()),
-                })?;
-                (setting, text)
-            }
-            (None, None) if self.store.is_some() => {
-                let problem = "must be given with `store`, or encryption_key_file: a key in the data \
-                               directory of one server would be lost with it, and others would not \
-                               have it";
-                return Err(Fault { setting: "encryption_key", problem: problem.into() });
-            }
-            (None, None) => return Ok(KeySource::File(crate::runtime::key_file(&self.data))),
-        };
-        let keys = Keys::parse(&text).map_err(|bad| Fault { setting, problem: bad.to_string() })?;
-        Ok(KeySource::Given(keys))
     }
 
     /// Whether only this machine reaches the server: it listens on a loopback address, and its

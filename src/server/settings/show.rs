@@ -11,6 +11,8 @@ impl Settings {
     pub(super) fn without_secrets(&self) -> Value {
         let mut shown = self.clone();
         shown.encryption_key = shown.encryption_key.map(|_| "***".to_owned());
+        // The program alone: an argument may be a credential.
+        shown.encryption_key_command.iter_mut().skip(1).for_each(|word| "***".clone_into(word));
         shown.store = shown.store.map(|address| without_password(&address));
         shown.admin_token = shown.admin_token.map(|_| "***".to_owned());
         shown.oidc.client_secret = shown.oidc.client_secret.map(|_| "***".to_owned());

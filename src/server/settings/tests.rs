@@ -1,6 +1,7 @@
 use std::io::Write as _;
 
 use super::*;
+use tidegate_backends::sealed::KeySource;
 
 const NO_FLAGS: [(&str, u8); 0] = [];
 
@@ -471,6 +472,31 @@ fn a_store_is_the_address_of_a_database_and_needs_a_given_key() {
     assert!(matches!(settings.keys(), Ok(KeySource::Given(_))));
     assert!(settings.database().unwrap().is_some());
     assert!(Settings::default().database().unwrap().is_none());
+}
+
+#[test]
+fn keys_come_from_one_setting() {
+    let key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+    let all = [
+        ("TIDEGATE_ENCRYPTION_KEY", key),
+        ("TIDEGATE_ENCRYPTION_KEY_FILE", "/etc/tidegate/key"),
+        ("TIDEGATE_ENCRYPTION_KEY_COMMAND", "aws, kms,decrypt"),
+    ];
+    for (first, second, setting) in
+        [(0, 1, "encryption_key"), (0, 2, "encryption_key"), (1, 2, "encryption_key_file")]
+    {
+        let (found, _, problem) = wrong(from_environment(&[all[first], all[second]]));
+        assert_eq!(found, setting);
+        assert!(problem.starts_with("must not be given with encryption_key_"), "{problem}");
+    }
+    let settings = from_environment(&all[2..]).unwrap();
+    assert_eq!(settings.encryption_key_command, ["aws", "kms", "decrypt"]);
+    assert_eq!(
+        settings.without_secrets()["encryption_key_command"],
+        serde_json::json!(["aws", "***", "***"])
+    );
+    let (setting, ..) = wrong(from_file("encryption_key_command = ['', 'x']"));
+    assert_eq!(setting, "encryption_key_command");
 }
 
 #[test]

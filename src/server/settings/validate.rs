@@ -76,14 +76,7 @@ impl Settings {
         }
         #[cfg(feature = "embedded")]
         self.database()?;
-        if let Some(keys) = &self.encryption_key {
-            if self.encryption_key_file.is_some() {
-                return fault("encryption_key", "must not be given with encryption_key_file");
-            }
-            if let Err(bad) = Keys::parse(keys) {
-                return fault("encryption_key", bad.to_string());
-            }
-        }
+        self.validate_keys()?;
         #[cfg(feature = "embedded")]
         self.validate_log()?;
         if let Some(token) = &self.admin_token
@@ -135,6 +128,30 @@ impl Settings {
         self.jwt.validate()?;
         self.validate_sign_in()?;
         self.oidc.validate(&self.jwt)
+    }
+
+    /// Whether one setting at most gives the keys that encrypt secrets.
+    fn validate_keys(&self) -> Result<(), Fault> {
+        let sources = [
+            ("encryption_key", self.encryption_key.is_some()),
+            ("encryption_key_file", self.encryption_key_file.is_some()),
+            ("encryption_key_command", !self.encryption_key_command.is_empty()),
+        ];
+        let mut given = sources.into_iter().filter_map(|(name, given)| given.then_some(name));
+        if let (Some(first), Some(second)) = (given.next(), given.next()) {
+            return fault(first, format!("must not be given with {second}"));
+        }
+        if let Some(keys) = &self.encryption_key
+            && let Err(bad) = Keys::parse(keys)
+        {
+            return fault("encryption_key", bad.to_string());
+        }
+        match self.encryption_key_command.first() {
+            Some(program) if program.is_empty() => {
+                fault("encryption_key_command", "must begin with the name of a program")
+            }
+            _ => Ok(()),
+        }
     }
 
     fn validate_peer_url(&self) -> Result<(), Fault> {

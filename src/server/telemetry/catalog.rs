@@ -245,6 +245,11 @@ pub const METRICS: &[Metric] = &[
         "tidegate_inbox_refused_total", &[],
         "requests of `enqueue` in a database that were refused: kept as dead letters",
     ),
+    counter(
+        "tidegate_postgres_losses_total", &[],
+        "times that a new connection found that the database has lost acknowledged commits: after a \
+         failover to a standby that did not have them, or a restore",
+    ),
     gauge(
         "tidegate_inbox_requests", &[],
         "requests of `enqueue` in a database that wait until a server adds their jobs, at most \

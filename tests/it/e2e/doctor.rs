@@ -14,7 +14,16 @@ async fn doctor_lists_the_checks_of_a_healthy_server() {
         "{said}"
     );
     let checks = said["checks"].as_array().unwrap();
-    for about in ["version", "store", "objects", "plugins", "public URL", "database", "disk"] {
+    for about in [
+        "version",
+        "store",
+        "objects",
+        "plugins",
+        "public URL",
+        "encryption key",
+        "database",
+        "disk",
+    ] {
         let check = checks
             .iter()
             .find(|check| check["about"] == about)

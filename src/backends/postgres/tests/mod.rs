@@ -1,6 +1,8 @@
 //! Tests of the store on a server that they start and share.
 
 mod conformance;
+mod failover;
+mod heartbeats;
 mod horizon;
 mod inbox;
 mod like_memory;

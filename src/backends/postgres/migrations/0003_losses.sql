@@ -1,0 +1,9 @@
+-- Acknowledged commits that the database does not have, as servers found out: the latest loss at the begin
+-- of a timeline. Servers that start later report it.
+CREATE TABLE losses (
+    cluster  bigint NOT NULL,  -- the identity of the database's server and of its standbys
+    timeline bigint NOT NULL,  -- counts the promotions of standbys
+    found_at bigint NOT NULL,
+    bytes    bigint NOT NULL,  -- of the write-ahead log, at least
+    PRIMARY KEY (cluster, timeline)
+);
