@@ -145,27 +145,28 @@ class Deployment:
 
 
 class Server(Deployment):
-    """A server on a directory that stays, at one port, so that it can be killed and restarted."""
+    """A server on a directory that stays, at one port, so that it can be killed and restarted.
 
-    def __init__(self, program: str, directory: str) -> None:
+    With `store` it is one of `tidegate serve`, with its data in that database of Postgres.
+    """
+
+    def __init__(self, program: str, directory: str, store: str | None = None) -> None:
         super().__init__("http://127.0.0.1:0", None)
-        self.program, self.directory = program, directory
+        self.program, self.directory, self.store = program, directory, store
         self.process: subprocess.Popen | None = None
 
     def start(self) -> None:
         env = {k: v for k, v in os.environ.items() if not k.startswith("TIDEGATE_")}
+        mode, place = "dev", ["--dir", f"{self.directory}/data"]
+        if self.store is not None:
+            mode, place = "serve", []
+            key = base64.b64encode(bytes([7] * 32)).decode()
+            env |= {"TIDEGATE_STORE": self.store, "TIDEGATE_ENCRYPTION_KEY": key}
         log = pathlib.Path(self.directory, "log")
         begin = log.stat().st_size if log.exists() else 0
         with log.open("a") as out:
             self.process = subprocess.Popen(
-                [
-                    self.program,
-                    "dev",
-                    "--listen",
-                    f"127.0.0.1:{self.port}",
-                    "--dir",
-                    f"{self.directory}/data",
-                ],
+                [self.program, mode, "--listen", f"127.0.0.1:{self.port}", *place],
                 stderr=out,
                 stdin=subprocess.DEVNULL,
                 env=env,

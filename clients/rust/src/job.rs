@@ -25,20 +25,20 @@ use crate::{
 #[must_use]
 pub struct NewJob {
     #[serde(rename = "type")]
-    job_type: String,
+    pub(crate) job_type: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<String>,
-    data: Box<RawValue>,
+    pub(crate) id: Option<String>,
+    pub(crate) data: Box<RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    run_at: Option<Timestamp>,
+    pub(crate) run_at: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    delay_seconds: Option<Seconds>,
+    pub(crate) delay_seconds: Option<Seconds>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    expires_at: Option<Timestamp>,
+    pub(crate) expires_at: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    correlation_key: Option<String>,
+    pub(crate) correlation_key: Option<String>,
     #[serde(flatten)]
-    options: JobOptions,
+    pub(crate) options: JobOptions,
     /// The first argument that cannot be used; the enqueue returns it.
     #[serde(skip)]
     fault: Option<String>,

@@ -6,6 +6,7 @@
 mod attempt;
 mod client;
 mod config;
+mod database;
 mod defaults;
 mod error;
 mod handler;
@@ -26,6 +27,7 @@ mod worker;
 pub use attempt::{AbortReason, Aborted, Attempt};
 pub use client::{Client, ClientBuilder, FOREVER, Jobs, NewEvent};
 pub use config::{Action, Config, Difference, Plan, Resource, Settings, Step};
+pub use database::Statement;
 pub use error::{BoxError, Error, ErrorKind, ProblemError};
 pub use handler::{Handler, JobTypes, Later, PermanentError, Release, Snooze};
 pub use http::Method;

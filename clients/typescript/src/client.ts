@@ -360,7 +360,8 @@ export class Client {
   }
 }
 
-function bodyOf({ type, data, options }: NewJob): Record<string, unknown> {
+/** The body of a request, by the names of the API. */
+export function bodyOf({ type, data, options }: NewJob): Record<string, unknown> {
   const body: Record<string, unknown> = {
     ...options,
     type: typeof type === "string" ? type : type.name,

@@ -12,6 +12,7 @@
 export { type BatchItem, Client, type EventOptions, Job, type NewJob } from "./client.js";
 export { Config, type Difference, type Kind, Plan, type Step } from "./config.js";
 export { JobContext, type RawJob, type Shown } from "./context.js";
+export { type EnqueueInOptions, enqueueIn, type Queryable } from "./database.js";
 export * from "./errors.js";
 export { type HandlerFunction, LATER, type Outcome } from "./handler.js";
 export {

@@ -49,3 +49,4 @@ mod servers;
 mod simulate;
 mod stream;
 mod traces;
+mod transactions;

@@ -19,6 +19,7 @@ from ._http import VERSION, RetryPolicy
 from .client import AsyncClient, BatchItem, Client, Job, JobType, NewJob
 from .config import Config, Difference, Plan, Step
 from .context import JobContext
+from .database import enqueue_in, enqueue_in_async
 from .errors import (
     Conflict,
     Forbidden,
@@ -84,5 +85,7 @@ __all__ = [
     "WaitTimeout",
     "Worker",
     "__version__",
+    "enqueue_in",
+    "enqueue_in_async",
     "verify",
 ]
