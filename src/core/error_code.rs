@@ -207,9 +207,14 @@ error_codes! {
     SimulationRunning = 503 "simulation_running",
     /// There are as many readers of streams as there may be.
     TooManyStreams = 503 "too_many_streams",
-    /// The server follows a replicated log, and another one leads it. Nothing was done; ask the
-    /// leader, or repeat after `Retry-After`.
+    /// The server does not lead the replicated log of its data. The change that it refuses with this
+    /// code was not made, and will not be; of several changes, earlier ones may have been. `detail`
+    /// has the address of the leader if the server knows it. Ask the leader, or repeat after
+    /// `Retry-After`.
     NotLeader = 503 "not_leader",
+    /// The change may have been made, or may still be. Repeat the request if a repeat is harmless, as
+    /// with its idempotency key.
+    OutcomeUnknown = 503 "outcome_unknown",
     /// The server cannot do this now; repeat after `Retry-After`.
     Unavailable = 503 "unavailable",
 }

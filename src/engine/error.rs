@@ -60,6 +60,8 @@ pub enum Error {
     /// The server cannot handle the request at present.
     #[error("{message}")]
     Unavailable {
+        /// `unavailable`; or `not_leader` or `outcome_unknown`, which say what became of the change.
+        code: ErrorCode,
         /// How long to wait before the next try.
         retry_after: Duration,
         /// Why.
@@ -80,12 +82,12 @@ impl Error {
         match self {
             Self::Invalid { code, .. }
             | Self::NotFound { code, .. }
-            | Self::Conflict { code, .. } => *code,
+            | Self::Conflict { code, .. }
+            | Self::Unavailable { code, .. } => *code,
             Self::TooLarge { field: "data", .. } => ErrorCode::DataTooLarge,
             Self::TooLarge { .. } => ErrorCode::TooLarge,
             Self::Stale { .. } => ErrorCode::PreconditionFailed,
             Self::Forbidden(_) => ErrorCode::Forbidden,
-            Self::Unavailable { .. } => ErrorCode::Unavailable,
             Self::Unreadable(_) => ErrorCode::JobUnreadable,
             Self::Internal(_) => ErrorCode::Internal,
         }
@@ -110,6 +112,11 @@ impl Error {
         Self::Invalid { code, field: field.into(), message: malformed.to_string() }
     }
 
+    /// The server cannot handle the request at present, because of `message`.
+    pub fn unavailable(retry_after: Duration, message: impl Into<String>) -> Self {
+        Self::Unavailable { code: ErrorCode::Unavailable, retry_after, message: message.into() }
+    }
+
     /// The job does not exist.
     pub fn no_job(id: &JobId) -> Self {
         Self::NotFound { code: ErrorCode::JobNotFound, what: format!("job {id}") }
@@ -123,14 +130,21 @@ impl Error {
 
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
+        let soon = Duration::from_secs(1);
+        let coded = |code, error: &StoreError| Self::Unavailable {
+            code,
+            retry_after: soon,
+            message: error.to_string(),
+        };
         match error {
             StoreError::Throttled { retry_after, message } => {
-                Self::Unavailable { retry_after, message }
+                Self::unavailable(retry_after, message)
             }
-            StoreError::Unavailable(source) => Self::Unavailable {
-                retry_after: Duration::from_secs(1),
-                message: ErrorChain(&source).to_string(),
-            },
+            StoreError::Unavailable(source) => {
+                Self::unavailable(soon, ErrorChain(&source).to_string())
+            }
+            StoreError::NotLeader { .. } => coded(ErrorCode::NotLeader, &error),
+            StoreError::OutcomeUnknown { .. } => coded(ErrorCode::OutcomeUnknown, &error),
             StoreError::Corrupt(source) => Self::Internal(ErrorChain(&source).to_string()),
         }
     }

@@ -46,8 +46,8 @@ const STAGES: [Stage; 22] = [
         &seeds("test(simulation::) & test(_on_the_emulator_)"),
     ),
     (
-        "simulation of the replicated log: 400 seeds, and its planted bugs",
-        &[("TIDEGATE_SEEDS", "400")],
+        "simulation of the replicated log: 500 seeds, and its planted bugs",
+        &[("TIDEGATE_SEEDS", "500")],
         &[
             "cargo",
             "nextest",

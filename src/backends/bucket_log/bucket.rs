@@ -205,9 +205,22 @@ pub struct Edge {
 impl Edge {
     /// Creates an object, or finds out which one is there. It ends when the slot is decided.
     pub(super) async fn create(&self, key: &ObjectKey, bytes: &Bytes) -> Created {
+        self.create_hedged(key, bytes, None).await
+    }
+
+    /// As [`Self::create`]. A PUT without an answer after `hedge_after` is sent a second time.
+    pub(super) async fn create_hedged(
+        &self,
+        key: &ObjectKey,
+        bytes: &Bytes,
+        hedge_after: Option<Duration>,
+    ) -> Created {
         let mut delay = MIN_RETRY_DELAY;
         loop {
-            let put = self.bucket.create(key, bytes.clone()).await;
+            let put = match hedge_after {
+                Some(after) => self.put_hedged(key, bytes, after).await,
+                None => self.bucket.create(key, bytes.clone()).await,
+            };
             if let Some(created) = after_put(put) {
                 return created;
             }

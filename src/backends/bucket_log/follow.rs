@@ -276,3 +276,70 @@ pub(super) fn decode_claim(
 pub(super) fn next_read_ahead(ahead: u64, bytes: usize) -> u64 {
     if bytes > MAX_READ_AHEAD_BYTES { (ahead / 2).max(1) } else { (ahead * 2).min(MAX_READ_AHEAD) }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use object_store::memory::InMemory;
+    use tidegate_core::time::Timestamp;
+
+    use super::*;
+    use crate::{
+        bucket_log::{
+            Edge, NodeSettings, StoreBucket, identify, object::Header, simulation::kv::KvReplica,
+        },
+        system::{SystemClock, SystemEntropy},
+    };
+
+    fn object(kind: Kind, body: &Bytes) -> Object {
+        let header = Header {
+            kind,
+            log: LogId(1),
+            slot: Slot::FIRST,
+            nonce: 1,
+            time: Timestamp::EPOCH,
+            previous: Hash::NONE,
+        };
+        Object::new(header, body)
+    }
+
+    fn start(schema: u64) -> Bytes {
+        body::encode(&StartRecord { schema, ..StartRecord::default() })
+    }
+
+    #[test]
+    fn the_start_record_of_a_newer_release_is_refused() {
+        for known in [2, 3] {
+            check_schema(&object(Kind::Start, &start(2)), known).unwrap();
+        }
+        let refused = check_schema(&object(Kind::Start, &start(3)), 2).unwrap_err().to_string();
+        assert!(refused.contains("tables 3") && refused.contains("up to 2"), "{refused}");
+        let damaged = object(Kind::Start, &Bytes::from_static(b"no record"));
+        check_schema(&damaged, 2).unwrap_err();
+        check_schema(&object(Kind::Record, &start(3)), 2).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_node_stops_before_the_records_of_a_newer_release() {
+        let bucket = StoreBucket::new(Arc::new(InMemory::new()), "prefix".into());
+        let edge = Edge {
+            bucket: Arc::new(bucket),
+            clock: Arc::new(SystemClock),
+            entropy: Arc::new(SystemEntropy),
+        };
+        identify(&edge).await.unwrap();
+        let replica = Arc::new(KvReplica::new(0, Arc::default(), None));
+        let opened = Node::open(edge.clone(), Arc::clone(&replica), NodeSettings::default()).await;
+        let (node, _handle) = opened.unwrap();
+        let (at, claim) = (Tail::START, body::encode(&EpochClaim::default()));
+        let claim = node.object(Kind::Claim, at, &claim);
+        edge.create(&ObjectKey::Claim(Epoch::FIRST), claim.bytes()).await;
+        let start = node.object(Kind::Start, at, &start(replica.schema() + 1));
+        edge.create(&at.key(), start.bytes()).await;
+        let error = node.catch_up().await.unwrap_err().to_string();
+        let name = at.key().to_string();
+        assert!(error.contains(&name) && error.contains("tables 2"), "{error}");
+        assert_eq!(replica.tail().next, Slot::FIRST, "nothing was applied");
+    }
+}

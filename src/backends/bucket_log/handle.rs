@@ -10,6 +10,7 @@ use super::{
     body::{MAX_GROUP_BYTES, plain_bytes},
     bucket::Edge,
     key::{Epoch, ObjectKey},
+    probe::{UnfitStore, check_store},
 };
 
 /// Most commands of a record, unless a single request has more.
@@ -229,6 +230,16 @@ impl<A> Handle<A> {
             // sealed this epoch.
             Some(_) => self.submit(Vec::new()).await.map(drop),
         }
+    }
+
+    /// Checks with an object of its own that the server still has its rights in the bucket, and that
+    /// the store still creates an object once. It is right on a leader and on a standby.
+    ///
+    /// # Errors
+    ///
+    /// [`UnfitStore`].
+    pub async fn check_store(&self) -> Result<(), UnfitStore> {
+        check_store(&self.edge).await
     }
 
     /// The name of an object that must be in the bucket for ever and is gone: the identity of the log, the

@@ -28,7 +28,7 @@ use super::{
 /// The leader checks for a standby once in this many beats.
 const BEATS_PER_STANDBY_CHECK: u32 = 15;
 /// The interval of the beats as long as no standby is known, unless the usual one is longer.
-const SLOW_INTERVAL: Duration = Duration::from_mins(1);
+pub(super) const SLOW_INTERVAL: Duration = Duration::from_mins(1);
 /// The leader checks for a foreign claim once in this many beats.
 const BEATS_PER_CLAIM_CHECK: u32 = 2;
 /// How many checks in a row may find no new announcement of a standby before it counts as gone.

@@ -20,19 +20,22 @@
 //! slot), [`tail`] (what continues the log), `flight` (what is durable), `newest` (which epoch is
 //! the newest), `truncate` (what may be removed). The edges: [`address`], [`bucket`], `probe` (which
 //! stores can have a log), [`replica`], [`handle`].
-//! The procedures: `follow`, `lead`, `serve`, `pace` (when a PUT starts), `handover` (to a process that
-//! replaces the leader), `snapshot`, `hints` and `takeover` (when to try), and [`node`], which connects
-//! them. [`LogReader`] reads a log from outside, and [`seed()`] begins one with a state.
+//! The procedures: `follow`, `lead`, `serve`, `pace` (when a PUT starts), `hedge` (when it is sent again),
+//! `handover` (to a process that replaces the leader), `fence` (what a leader reads again), `snapshot`,
+//! `hints` and `takeover` (when to try), and [`node`], which connects them. [`LogReader`]
+//! reads a log from outside, and [`seed()`] begins one with a state.
 
 pub mod address;
 pub mod body;
 pub mod bucket;
 pub mod create;
 pub mod error;
+mod fence;
 mod flight;
 mod follow;
 pub mod handle;
 mod handover;
+mod hedge;
 mod hints;
 mod identity;
 pub mod key;
@@ -65,7 +68,7 @@ pub use hints::{Hint, Hints};
 pub use identity::identify;
 pub use node::{Ended, Node, NodeSettings};
 pub use pace::Pace;
-pub use probe::{UnfitStore, probe};
+pub use probe::{UnfitStore, check_store, probe};
 pub use reader::{LogEntry, LogReader, RestoreError, RestoredState, SlotContent};
 pub use replica::{Frozen, NextPart, Replica, ReplicaError, Restored, SnapshotParts};
 pub use seed::{SeedError, seed};

@@ -47,12 +47,14 @@ pub struct NodeSettings {
     pub pace: Pace,
     /// The number of records at which an epoch ends.
     pub rollover_records: u64,
-    /// The bytes of records at which an epoch ends.
+    /// The bytes of records at which an epoch ends, at least: half the bytes of the state if that is more.
     pub rollover_bytes: u64,
     /// The age at which an epoch with records ends, at the next event. A snapshot follows.
     pub rollover_interval: Duration,
     /// How many snapshots are kept, at least 1, and all records after the oldest of them.
     pub kept_snapshots: usize,
+    /// How far back a restore reaches at least: more snapshots are kept for it.
+    pub history: Duration,
     /// How often a standby reads the log.
     pub poll_interval: Duration,
     /// The least and the most time without a new object after which a standby tries to lead, if it
@@ -79,6 +81,7 @@ impl Default for NodeSettings {
             rollover_bytes: 64 << 20,
             rollover_interval: Duration::from_hours(24),
             kept_snapshots: KEPT_SNAPSHOTS,
+            history: Duration::ZERO,
             poll_interval: Duration::from_secs(2),
             patience: (Duration::from_secs(8), Duration::from_secs(15)),
             beat_interval: Duration::from_secs(4),
@@ -86,6 +89,14 @@ impl Default for NodeSettings {
             leads_at_start: false,
             handover_interval: Duration::from_secs(15),
         }
+    }
+}
+
+impl NodeSettings {
+    /// The bytes of records at which an epoch ends that begins with a state of `state` bytes. A large
+    /// state is copied less often, and a restore still reads more of it than of records.
+    pub(super) fn epoch_bytes(&self, state: u64) -> u64 {
+        self.rollover_bytes.max(state / 2)
     }
 }
 
@@ -337,6 +348,14 @@ impl Wait {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_epoch_has_at_least_half_the_bytes_of_its_state() {
+        let settings = NodeSettings { rollover_bytes: 100, ..NodeSettings::default() };
+        for (state, bytes) in [(0, 100), (200, 100), (202, 101), (4_000, 2_000)] {
+            assert_eq!(settings.epoch_bytes(state), bytes, "{state}");
+        }
+    }
 
     fn wait() -> Wait {
         Wait {

@@ -1,9 +1,11 @@
 //! Whether a store can have a log: it must create an object once, even if several callers try.
 //!
 //! Some stores and emulators accept the condition of a PUT and ignore it. A log in them would lose
-//! what it acknowledged. So a server calls [`probe`] at every start, before it opens a node. That
+//! what it acknowledged. So a server calls [`check_store`] at every start, before it opens a node. That
 //! also ends a start without credentials, rights or a bucket, where a node repeats its requests until
-//! the store answers.
+//! the store answers. `tidegate doctor` does it, too: rights may have been taken away since.
+
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -17,6 +19,10 @@ use super::{
 
 /// How many PUTs of one object are sent at once.
 const PUTS_AT_ONCE: u8 = 8;
+/// How often a store is probed that seems unfit: it may be busy.
+const MAX_PROBES: u32 = 3;
+/// The time between two probes.
+const PROBE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Why a store cannot have a log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,6 +48,22 @@ pub enum UnfitStore {
          (s3:ListBucket), without which S3 refuses to read what is absent"
     )]
     NoAbsence,
+}
+
+/// Checks that the store of `edge` can have a log, again if it seems not to.
+///
+/// # Errors
+///
+/// [`UnfitStore`], as the last probe has found it. One that overwrites is not probed again.
+pub async fn check_store(edge: &Edge) -> Result<(), UnfitStore> {
+    for _ in 1..MAX_PROBES {
+        match probe(edge).await {
+            Ok(()) => return Ok(()),
+            Err(UnfitStore::Overwrites) => return Err(UnfitStore::Overwrites),
+            Err(_) => edge.pause(PROBE_PAUSE).await,
+        }
+    }
+    probe(edge).await
 }
 
 /// Checks with one object that the store of `edge` can have a log. Each request is sent once, so

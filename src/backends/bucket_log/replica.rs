@@ -37,6 +37,10 @@ pub trait Replica: Send + Sync {
     /// How far the log is applied.
     fn tail(&self) -> Tail;
 
+    /// About how many bytes the state has, and so a snapshot before its compression; 0 if that is not
+    /// known.
+    fn bytes(&self) -> u64;
+
     /// Applies `objects`, which continue the log at [`Self::tail`]: one list of answers per object,
     /// one answer per command. They depend on the state and the objects alone: on no clock, random
     /// number or environment.

@@ -67,7 +67,8 @@ pub async fn seed<R: Replica>(edge: &Edge, replica: &R) -> Result<LogId, SeedErr
 
     let mut base = replica.freeze().await.map_err(LogError::from)?;
     let manifest = Manifest::default();
-    let mut snapshot = Snapshot { epoch: first, nonce, seal: seal.hash(), manifest };
+    let (time, hash) = (seal.header.time, seal.hash());
+    let mut snapshot = Snapshot { epoch: first, nonce, time, seal: hash, manifest };
     upload_parts(edge, &mut snapshot, &mut *base).await?;
     let manifest = body::encode(&snapshot.manifest);
     let manifest = object(Kind::Manifest, Slot::FIRST, seal.hash(), &manifest);

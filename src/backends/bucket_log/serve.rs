@@ -8,7 +8,7 @@
 //!
 //! Nothing is evaluated before it is durable, so an answer never has to be taken back.
 
-use std::{collections::VecDeque, future::poll_fn, pin::Pin, task::Poll};
+use std::{collections::VecDeque, future::poll_fn, pin::Pin, task::Poll, time::Duration};
 
 use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use tidegate_core::time::Timestamp;
@@ -21,6 +21,7 @@ use super::{
     flight::{Flight, MAX_PUTS},
     handle::{LogRefusal, LogRequest, MAX_WAITING_REQUESTS, Reply, take_group},
     handover::{Activity, ClaimWatch, Intent, RECORDS_PER_CLAIM_CHECK, Reaction},
+    hedge::PutTimes,
     key::Epoch,
     lead::Leading,
     node::{Ended, Node},
@@ -37,14 +38,22 @@ struct Waiter<A> {
     reply: Reply<A>,
 }
 
+/// A PUT that was decided.
+struct Put {
+    /// The number of its slot.
+    seq: u64,
+    created: Created,
+    took: Duration,
+}
+
 /// What a leader waits for.
 enum Happened<A> {
     /// A request arrived.
     Arrived(LogRequest<A>),
     /// Every handle is gone.
     Closed,
-    /// The PUT of the slot with this number was decided.
-    Decided(u64, Created),
+    /// A PUT was decided.
+    Decided(Put),
     /// The next PUT may start.
     MayStart,
     /// A snapshot was made, or there was one already, or it failed.
@@ -55,6 +64,8 @@ enum Happened<A> {
     Checked(Option<Intent>),
     /// Another process has claimed the next epoch, and the beats have ended.
     Claimed(Intent),
+    /// The claim of this leader or the seal before it is gone.
+    Unfenced(LogError),
     /// This leader is to end its epoch.
     Released,
 }
@@ -64,7 +75,8 @@ struct Work<'n, A> {
     waiting: VecDeque<LogRequest<A>>,
     gathered: Gathered,
     flight: Flight<Vec<Waiter<A>>>,
-    puts: FuturesUnordered<BoxFuture<'n, (u64, Created)>>,
+    puts: FuturesUnordered<BoxFuture<'n, Put>>,
+    put_times: PutTimes,
     /// At most one snapshot.
     snapshots: FuturesUnordered<BoxFuture<'n, Result<Option<Snapshot>, LogError>>>,
     /// At most one truncation.
@@ -75,6 +87,8 @@ struct Work<'n, A> {
     has_waited: bool,
     /// Beats until another process claims the next epoch.
     beats: BoxFuture<'n, Intent>,
+    /// Ends when the claim of this leader or the seal before it is gone.
+    fence: BoxFuture<'n, LogError>,
     /// At most one read of the claim of the next epoch.
     claim_checks: FuturesUnordered<BoxFuture<'n, Option<Intent>>>,
     claims: ClaimWatch,
@@ -90,6 +104,8 @@ struct Work<'n, A> {
     since: Timestamp,
     /// The bytes of records in this epoch.
     bytes: u64,
+    /// The bytes of records at which it ends.
+    epoch_bytes: u64,
     is_closed: bool,
 }
 
@@ -109,8 +125,8 @@ impl<A> Work<'_, A> {
 
     async fn next(&mut self, requests: &mut mpsc::Receiver<LogRequest<A>>) -> Happened<A> {
         poll_fn(|context| {
-            if let Poll::Ready(Some((seq, created))) = self.puts.poll_next_unpin(context) {
-                return Poll::Ready(Happened::Decided(seq, created));
+            if let Poll::Ready(Some(put)) = self.puts.poll_next_unpin(context) {
+                return Poll::Ready(Happened::Decided(put));
             }
             if let Poll::Ready(Some(made)) = self.snapshots.poll_next_unpin(context) {
                 return Poll::Ready(Happened::Made(made));
@@ -129,6 +145,9 @@ impl<A> Work<'_, A> {
             }
             if let Poll::Ready(intent) = self.beats.poll_unpin(context) {
                 return Poll::Ready(Happened::Claimed(intent));
+            }
+            if let Poll::Ready(error) = self.fence.poll_unpin(context) {
+                return Poll::Ready(Happened::Unfenced(error));
             }
             if let Some(timer) = &mut self.handover_timer
                 && timer.poll_unpin(context).is_ready()
@@ -183,11 +202,13 @@ impl<R: Replica> Node<R> {
             gathered: Gathered::default(),
             flight: Flight::behind(self.replica.tail()),
             puts: FuturesUnordered::new(),
+            put_times: PutTimes::default(),
             snapshots: FuturesUnordered::new(),
             truncations: FuturesUnordered::new(),
             timer: None,
             has_waited: false,
             beats: Box::pin(self.beat()),
+            fence: Box::pin(self.watch_fence()),
             claim_checks: FuturesUnordered::new(),
             claims: ClaimWatch::default(),
             is_claimed: false,
@@ -196,6 +217,7 @@ impl<R: Replica> Node<R> {
             release: Some(Box::pin(self.leadership.released())),
             since: self.edge.clock.now(),
             bytes: 0,
+            epoch_bytes: self.settings.epoch_bytes(self.replica.bytes()),
             is_closed: false,
         };
         self.begin_snapshot(&mut work, leading);
@@ -210,6 +232,7 @@ impl<R: Replica> Node<R> {
                     answer_lost(old, LogRefusal::NotLeader);
                     work.puts.clear();
                     work.bytes = 0;
+                    work.epoch_bytes = self.settings.epoch_bytes(self.replica.bytes());
                     // One that is under way may find this leader's own claim.
                     work.claim_checks.clear();
                     (work.claims, work.is_claimed) = (ClaimWatch::default(), false);
@@ -229,7 +252,8 @@ impl<R: Replica> Node<R> {
                 | Happened::Truncated(Ok(()))
                 | Happened::Checked(None) => {}
                 Happened::Closed => work.is_closed = true,
-                Happened::Decided(seq, created) => {
+                Happened::Decided(Put { seq, created, took }) => {
+                    work.put_times.note(took);
                     work.flight.decide(seq, &created);
                     self.apply_durable(&mut work.flight).await?;
                     if work.flight.is_fenced() {
@@ -255,6 +279,8 @@ impl<R: Replica> Node<R> {
                     work.beats = Box::pin(self.beat());
                     work.note_claim(intent);
                 }
+                // Leading on would let a frozen leader acknowledge in the slot that is empty now.
+                Happened::Unfenced(error) => return Err(error),
                 Happened::Released => requests.close(),
             }
         }
@@ -270,7 +296,7 @@ impl<R: Replica> Node<R> {
     fn must_roll_over(&self, work: &Work<'_, R::Answer>) -> bool {
         let records = work.flight.tail().next.seq;
         records >= self.settings.rollover_records
-            || work.bytes >= self.settings.rollover_bytes
+            || work.bytes >= work.epoch_bytes
             || work.is_claimed
             || (records > 1
                 && self.edge.clock.now().since(work.since) >= self.settings.rollover_interval)
@@ -335,8 +361,12 @@ impl<R: Replica> Node<R> {
                 reply,
             });
             work.flight.push(object, waiters.collect());
+            let hedge_after = Some(work.put_times.hedge_after());
             work.puts.push(Box::pin(async move {
-                (tail.next.seq, self.edge.create(&key, &bytes).await)
+                let began = self.edge.clock.now();
+                let created = self.edge.create_hedged(&key, &bytes, hedge_after).await;
+                let took = self.edge.clock.now().since(began);
+                Put { seq: tail.next.seq, created, took }
             }));
             if tail.next.seq % RECORDS_PER_CLAIM_CHECK == 0 && work.claim_checks.is_empty() {
                 work.claim_checks.push(Box::pin(self.next_claim()));
@@ -392,8 +422,20 @@ impl<R: Replica> Node<R> {
             Ok(false) => LogRefusal::NotLeader,
             Ok(true) | Err(_) => LogRefusal::OutcomeUnknown,
         };
+        self.learn_leader().await;
         answer_lost(flight, refused);
         Ok(Ended::Lost)
+    }
+
+    /// Notes where the process of the newest claim answers requests, unless that is this one, whose
+    /// claim came to nothing.
+    async fn learn_leader(&self) {
+        if let Some(newest) = self.newest_epoch().await
+            && let Ok(claim) = self.claim(newest).await
+            && claim.address != self.settings.address
+        {
+            self.leadership.set_leader(claim.address);
+        }
     }
 
     /// Whether slots of `epoch` may have been emptied. Then one's own record may have been in a slot

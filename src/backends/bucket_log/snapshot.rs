@@ -6,6 +6,7 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::future::join_all;
+use tidegate_core::time::Timestamp;
 
 use super::{
     body::{self, Manifest, SnapshotPart},
@@ -31,6 +32,8 @@ pub(super) struct Snapshot {
     pub epoch: Epoch,
     /// The nonce of the process that made it.
     pub nonce: u128,
+    /// About when it was made, by the clock of its leader.
+    pub time: Timestamp,
     /// The hash of the seal.
     pub seal: Hash,
     /// The list of its parts.
@@ -47,7 +50,8 @@ impl Snapshot {
             return Err(LogError::object(&key, NotNext::Misplaced));
         }
         let manifest = body::decode(&object.body).map_err(|error| LogError::object(&key, error))?;
-        Ok(Self { epoch, nonce: header.nonce, seal: header.previous, manifest })
+        let (nonce, time, seal) = (header.nonce, header.time, header.previous);
+        Ok(Self { epoch, nonce, time, seal, manifest })
     }
 
     /// The key of a part.
@@ -124,7 +128,7 @@ impl<R: Replica> Node<R> {
         }
         let previous = newest.map_or(0, Epoch::number);
         let manifest = Manifest { previous, ..Manifest::default() };
-        let mut snapshot = Snapshot { epoch, nonce: self.nonce, seal: hash, manifest };
+        let mut snapshot = Snapshot { epoch, nonce: self.nonce, time, seal: hash, manifest };
         upload_parts(&self.edge, &mut snapshot, &mut *base).await?;
         let at = Tail { next: Slot::first_of(epoch), hash, time };
         let object = self.object(Kind::Manifest, at, &body::encode(&snapshot.manifest));

@@ -3,14 +3,14 @@
 //! Claims and seals are never removed. A seal is the fence of its epoch: without it, a leader that
 //! has been frozen since then could fill the slot, and acknowledge.
 
-use std::{collections::BTreeMap, ops::RangeInclusive};
+use std::{collections::BTreeMap, ops::RangeInclusive, time::Duration};
 
 use futures_util::{StreamExt as _, stream};
 
 use super::{
     error::LogError,
     key::{Epoch, ObjectKey, Slot},
-    node::Node,
+    node::{Node, NodeSettings},
     replica::Replica,
     snapshot::Snapshot,
 };
@@ -74,10 +74,14 @@ struct Replaced {
 impl Replaced {
     /// What can go if `chain` are the snapshots, newest first, each the one before the last, and
     /// `kept` of them are kept.
-    fn by(mut chain: Vec<Snapshot>, kept: usize) -> Option<Self> {
+    fn by(mut chain: Vec<Snapshot>, kept: usize, history: Duration) -> Option<Self> {
+        // A restore to an instant needs the newest snapshot before it.
+        let newest = chain.first()?.time;
+        let is_recent = |snapshot: &&Snapshot| newest.since(snapshot.time) < history;
+        let kept = kept.max(chain.iter().take_while(is_recent).count() + 1);
         // When a manifest was removed, the records up to its epoch had gone before.
         let first = chain.last()?.previous().map_or(Epoch::FIRST, Epoch::next);
-        let mut snapshots = chain.split_off(kept.max(1).min(chain.len()));
+        let mut snapshots = chain.split_off(kept.min(chain.len()));
         snapshots.reverse();
         let oldest_kept = chain.pop().filter(|_| chain.len() + 1 >= kept)?;
         let epochs = first..=oldest_kept.epoch;
@@ -96,7 +100,8 @@ impl<R: Replica> Node<R> {
         {
             chain.push(snapshot);
         }
-        let Some(replaced) = Replaced::by(chain, self.settings.kept_snapshots) else {
+        let NodeSettings { kept_snapshots: kept, history, .. } = self.settings;
+        let Some(replaced) = Replaced::by(chain, kept, history) else {
             return Ok(());
         };
         let epochs = replaced.epochs.end().number() + 1 - replaced.epochs.start().number();
@@ -145,6 +150,8 @@ impl<R: Replica> Node<R> {
 mod tests {
     use proptest::prelude::*;
 
+    use tidegate_core::time::Timestamp;
+
     use super::*;
     use crate::bucket_log::{body::Manifest, object::Hash};
 
@@ -154,7 +161,8 @@ mod tests {
 
     fn snapshot(number: u64, previous: u64) -> Snapshot {
         let manifest = Manifest { previous, ..Manifest::default() };
-        Snapshot { epoch: epoch(number), nonce: 1, seal: Hash::NONE, manifest }
+        let time = Timestamp::from_millis(number as i64 * 1_000);
+        Snapshot { epoch: epoch(number), nonce: 1, time, seal: Hash::NONE, manifest }
     }
 
     #[test]
@@ -163,14 +171,28 @@ mod tests {
         for (kept, oldest, replaced) in
             [(1, Some(9), &[4, 7][..]), (2, Some(7), &[4]), (3, Some(4), &[]), (4, None, &[])]
         {
-            let found = Replaced::by(chain(), kept);
+            let found = Replaced::by(chain(), kept, Duration::ZERO);
             assert_eq!(found.as_ref().map(|found| found.oldest_kept.epoch.number()), oldest);
             let Some(found) = found else { continue };
             assert_eq!(found.epochs, epoch(3)..=found.oldest_kept.epoch);
             let gone: Vec<u64> = found.snapshots.iter().map(|one| one.epoch.number()).collect();
             assert_eq!(gone, replaced, "oldest first");
         }
-        assert!(Replaced::by(Vec::new(), 1).is_none());
+        assert!(Replaced::by(Vec::new(), 1, Duration::ZERO).is_none());
+    }
+
+    #[test]
+    fn a_restore_reaches_back_for_the_set_time() {
+        // The snapshots were made 2 and 5 seconds before the newest one.
+        let chain = || vec![snapshot(9, 7), snapshot(7, 4), snapshot(4, 2)];
+        for (seconds, oldest) in [(0, Some(9)), (2, Some(7)), (3, Some(4)), (5, Some(4)), (6, None)]
+        {
+            let found = Replaced::by(chain(), 1, Duration::from_secs(seconds));
+            let found = found.map(|found| found.oldest_kept.epoch.number());
+            assert_eq!(found, oldest, "{seconds} s");
+        }
+        let found = Replaced::by(chain(), 2, Duration::ZERO).unwrap();
+        assert_eq!(found.oldest_kept.epoch, epoch(7), "the number counts, too");
     }
 
     proptest! {

@@ -5,6 +5,7 @@
 
 use std::{
     fmt::{self, Display, Formatter},
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicI64, AtomicUsize, Ordering},
@@ -27,8 +28,8 @@ use parking_lot::Mutex;
 use tempfile::TempDir;
 use tidegate_backends::{
     bucket_log::{
-        Edge, Handle, LogError, LogRefusal, Node, NodeSettings, Pace, StoreBucket, UnfitStore,
-        identify, probe,
+        Edge, Ended, Handle, LogError, LogRefusal, Node, NodeSettings, Pace, StoreBucket,
+        UnfitStore, identify, probe,
     },
     sqlite::SqliteReplica,
     system::{SystemClock, SystemEntropy},
@@ -358,6 +359,41 @@ async fn a_node_whose_run_was_dropped_serves_no_request() {
     assert_eq!(handle.submit(Vec::new()).await.err(), Some(LogRefusal::NotLeader));
 }
 
+#[tokio::test]
+async fn a_leader_that_was_replaced_names_the_next_one() {
+    let store = Arc::new(InMemory::new());
+    let named = |address: &str| NodeSettings {
+        address: address.to_owned(),
+        leads_at_start: true,
+        rollover_records: 10_000,
+        ..settings(2)
+    };
+    let edge = || edge(Arc::clone(&store) as _);
+    let (_dir, first, of_first) = open_node(edge(), named("http://a")).await.unwrap();
+    let (_other_dir, second, of_second) = open_node(edge(), named("http://b")).await.unwrap();
+    let mut running = pin!(first.run_once());
+    let leads = async { while !submits(&of_first).await {} };
+    tokio::select! {
+        ended = &mut running => panic!("{ended:?}"),
+        () = leads => {}
+    }
+    assert_eq!(of_first.leader(), None);
+    let refused = async {
+        while of_second.epoch().is_none() {
+            tokio::task::yield_now().await;
+        }
+        of_first.submit(Vec::new()).await
+    };
+    let (ended, refused) = tokio::select! {
+        ended = second.run() => panic!("{ended:?}"),
+        both = async { tokio::join!(running, refused) } => both,
+    };
+    assert_eq!(ended.unwrap(), Ended::Lost);
+    assert!(refused.is_err());
+    assert_eq!(of_first.leader().as_deref(), Some("http://b"));
+    assert_eq!(of_first.submit(Vec::new()).await.err(), Some(LogRefusal::NotLeader));
+}
+
 /// The interval of beats, longer than other waits of a node.
 const BEAT_INTERVAL: Duration = Duration::from_secs(400);
 /// The time until a beat that failed is repeated: a fifth of it.
@@ -378,10 +414,55 @@ impl Clock for NoWait {
     }
 
     async fn sleep(&self, span: Duration) {
-        if span >= REPEAT_INTERVAL {
+        if (REPEAT_INTERVAL..=BEAT_INTERVAL).contains(&span) {
             self.0.lock().push(span);
         }
         tokio::task::yield_now().await;
+    }
+}
+
+/// The last object of the epoch before `epoch`: its seal.
+async fn seal_before(store: &InMemory, epoch: u64) -> Path {
+    let prefix = Path::from(format!("a/prefix/log/{:010}", epoch - 1));
+    let objects = store.list(Some(&prefix)).map(|object| object.unwrap().location);
+    objects.collect::<Vec<Path>>().await.into_iter().max().unwrap()
+}
+
+#[tokio::test]
+async fn a_leader_stops_when_its_claim_or_the_last_seal_is_gone() {
+    for loses_claim in [true, false] {
+        let store = Arc::new(InMemory::new());
+        let clock = Arc::new(NoWait::default());
+        let edge = Edge { clock: clock as _, ..edge(Arc::clone(&store) as _) };
+        let settings =
+            NodeSettings { rollover_records: 10_000, leads_at_start: true, ..settings(2) };
+        // Another process has led before, so there is a seal.
+        let (_first_dir, first, of_first) =
+            open_node(edge.clone(), settings.clone()).await.unwrap();
+        let has_led = async { while !submits(&of_first).await {} };
+        tokio::select! {
+            ended = first.run() => panic!("{ended:?}"),
+            () = has_led => {}
+        }
+        let (_dir, node, handle) = open_node(edge, settings).await.unwrap();
+        let mut lost = Path::default();
+        let loses = async {
+            while !submits(&handle).await {}
+            let epoch = handle.epoch().unwrap().number();
+            lost = if loses_claim {
+                Path::from(format!("a/prefix/epoch/{epoch:010}"))
+            } else {
+                seal_before(&store, epoch).await
+            };
+            store.delete(&lost).await.unwrap();
+            std::future::pending::<()>().await;
+        };
+        let error = tokio::select! {
+            ended = node.run() => ended.unwrap_err().to_string(),
+            () = loses => unreachable!("it waits for ever"),
+        };
+        let name = lost.as_ref().strip_prefix("a/prefix/").unwrap();
+        assert!(error.contains(name) && error.contains("lifecycle rule"), "{name}: {error}");
     }
 }
 

@@ -22,9 +22,7 @@ use super::{
     Bound, assemble, bind, supervisor, until_stopped,
 };
 use tidegate_backends::{
-    bucket_log::{
-        BucketAddress, BucketClients, Edge, Ended, Handle, LogError, Node, UnfitStore, probe,
-    },
+    bucket_log::{BucketAddress, BucketClients, Edge, Ended, Handle, LogError, Node, check_store},
     sqlite::SqliteReplica,
     system::{SystemClock, SystemEntropy},
 };
@@ -36,10 +34,6 @@ use tidegate_server::{
     settings::{Settings, Sources},
 };
 
-/// How often a bucket is probed that seems unfit: it may be busy.
-const MAX_PROBES: u32 = 3;
-/// The time between two probes.
-const PROBE_PAUSE: Duration = Duration::from_secs(1);
 /// How long the end of the epoch may take at a stop. A standby takes over after its wait then.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How much longer than the set time a stop may take.
@@ -163,26 +157,13 @@ async fn follow(
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
     };
-    probe_bucket(&edge).await.with_context(|| format!("log: {bucket} cannot have a log"))?;
+    check_store(&edge).await.with_context(|| format!("log: {bucket} cannot have a log"))?;
     let replica = Arc::new(SqliteReplica::open(&settings.data)?);
     let node_settings = settings.log_node(settings.public_url(address));
     let (node, handle) = Node::open(edge, Arc::clone(&replica), node_settings).await?;
     let node = node.with_hints(log);
     replica.connect(handle.clone());
     Ok((handle, replica, tokio::spawn(async move { node.run_once().await })))
-}
-
-async fn probe_bucket(edge: &Edge) -> Result<(), UnfitStore> {
-    let mut probes = 1;
-    loop {
-        match probe(edge).await {
-            Err(UnfitStore::Overwrites) => return Err(UnfitStore::Overwrites),
-            Err(unfit) if probes >= MAX_PROBES => return Err(unfit),
-            Err(_) => probes += 1,
-            Ok(()) => return Ok(()),
-        }
-        edge.clock.sleep(PROBE_PAUSE).await;
-    }
 }
 
 /// Lets the node end its epoch, so that a standby takes over without a wait.

@@ -84,10 +84,10 @@ impl Schema {
 }
 
 fn unusable(why: &str) -> Error {
-    Error::Unavailable {
-        retry_after: super::unreadable::UNREADABLE_RETRY,
-        message: format!("the stored data cannot be used: {why}"),
-    }
+    Error::unavailable(
+        super::unreadable::UNREADABLE_RETRY,
+        format!("the stored data cannot be used: {why}"),
+    )
 }
 
 impl Engine {

@@ -72,13 +72,13 @@ impl Catalog {
             return Ok(());
         }
         match self.unreadable.get(&(kind, name.to_owned())) {
-            Some(UnreadableItem { reason, .. }) => Err(Error::Unavailable {
-                retry_after: UNREADABLE_RETRY,
-                message: format!(
+            Some(UnreadableItem { reason, .. }) => Err(Error::unavailable(
+                UNREADABLE_RETRY,
+                format!(
                     "the configuration of {} {name:?} cannot be read by this release: {reason}",
                     kind.as_str()
                 ),
-            }),
+            )),
             None => Ok(()),
         }
     }

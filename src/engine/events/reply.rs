@@ -259,10 +259,7 @@ impl Engine {
 }
 
 fn unanswered() -> Error {
-    Error::Unavailable {
-        retry_after: Duration::from_secs(1),
-        message: "the store did not answer; send it again".into(),
-    }
+    Error::unavailable(Duration::from_secs(1), "the store did not answer; send it again")
 }
 
 /// Answers every reply that is still open with `error`.

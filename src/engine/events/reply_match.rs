@@ -152,10 +152,8 @@ impl Engine {
             left = self.match_pass(&mut batch, left).await?;
         }
         for (one, _) in left {
-            batch.matches.answers[one.index] = Err(Error::Unavailable {
-                retry_after: Duration::from_secs(1),
-                message: "the job keeps changing".into(),
-            });
+            batch.matches.answers[one.index] =
+                Err(Error::unavailable(Duration::from_secs(1), "the job keeps changing"));
         }
         Ok(())
     }

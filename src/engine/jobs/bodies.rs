@@ -41,7 +41,7 @@ impl Engine {
                     }
                     let cause = ErrorChain(&error);
                     let message = format!("the body of job {} cannot be read: {cause}", job.id);
-                    Error::Unavailable { retry_after: Duration::from_secs(1), message }
+                    Error::unavailable(Duration::from_secs(1), message)
                 })?;
                 check_object(key, *len, &bytes).map_err(|why| damaged_body(job, why))?;
                 Ok(Payload { encoding: *encoding, bytes })

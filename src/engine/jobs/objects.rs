@@ -31,16 +31,15 @@ impl Engine {
     pub(crate) async fn put_object(&self, of: &JobId, payload: Payload) -> Result<Body, Error> {
         let key = object_key(of, &self.draw_id(self.now()), &payload.bytes);
         let len = payload.bytes.len() as u32;
-        self.ports.objects.put(&Path::from(key.as_str()), payload.bytes.into()).await.map_err(
-            |error| Error::Unavailable {
-                retry_after: std::time::Duration::from_secs(1),
-                message: if is_full(&error) {
-                    NO_ROOM.into()
-                } else {
-                    format!("the object store did not accept a body: {}", ErrorChain(&error))
-                },
-            },
-        )?;
+        let put = self.ports.objects.put(&Path::from(key.as_str()), payload.bytes.into()).await;
+        put.map_err(|error| {
+            let message = if is_full(&error) {
+                NO_ROOM.into()
+            } else {
+                format!("the object store did not accept a body: {}", ErrorChain(&error))
+            };
+            Error::unavailable(std::time::Duration::from_secs(1), message)
+        })?;
         Ok(Body::Object { encoding: payload.encoding, key, len })
     }
 

@@ -154,10 +154,10 @@ fn page_interval(page: u64) -> Duration {
 }
 
 fn unavailable(error: &object_store::Error) -> Error {
-    Error::Unavailable {
-        retry_after: Duration::from_mins(1),
-        message: format!("the objects cannot be swept: {}", ErrorChain(error)),
-    }
+    Error::unavailable(
+        Duration::from_mins(1),
+        format!("the objects cannot be swept: {}", ErrorChain(error)),
+    )
 }
 
 #[cfg(test)]

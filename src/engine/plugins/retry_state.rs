@@ -201,10 +201,10 @@ impl Engine {
             let state = Arc::new(pages.map(PolicyState::of_pages).unwrap_or_default());
             return Ok(KeptState { group, state_version, record, root, state });
         }
-        Err(Error::Unavailable {
-            retry_after: Duration::from_secs(1),
-            message: format!("the state of {} is replaced again and again", plugin.name),
-        })
+        Err(Error::unavailable(
+            Duration::from_secs(1),
+            format!("the state of {} is replaced again and again", plugin.name),
+        ))
     }
 
     /// Removes states that expired, a year after their last change.

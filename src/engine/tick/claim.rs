@@ -223,7 +223,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// The store's. After [`StoreError::Throttled`] nothing was claimed; otherwise that is unknown.
+    /// The store's. After [`StoreError::Throttled`] and [`StoreError::NotLeader`] nothing was claimed;
+    /// otherwise that is unknown.
     pub(super) async fn write_claims(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
         let store = &self.ports.store;
         // A store of one process answers, and its commits are not worth a copy.
@@ -232,15 +233,16 @@ impl Engine {
         }
         for repeat in 0..MAX_REPEATS {
             match store.commit(txns.clone()).await {
-                Err(StoreError::Unavailable(_)) => {}
+                Err(StoreError::Unavailable(_) | StoreError::OutcomeUnknown { .. }) => {}
                 // The table refused a repeat, but an earlier try may have claimed some.
-                Err(StoreError::Throttled { .. }) if repeat > 0 => {}
+                Err(StoreError::Throttled { .. } | StoreError::NotLeader { .. }) if repeat > 0 => {}
                 done => return done,
             }
             self.pause_before(repeat).await;
         }
         match store.commit(txns).await {
             Err(StoreError::Throttled { message, .. }) => Err(StoreError::unavailable(message)),
+            Err(refused @ StoreError::NotLeader { .. }) => Err(StoreError::unavailable(refused)),
             done => done,
         }
     }

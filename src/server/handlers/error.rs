@@ -234,6 +234,8 @@ impl IntoResponse for Problem {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_core::port::StoreError;
+
     use super::*;
 
     fn shown(problem: &Problem) -> serde_json::Value {
@@ -242,7 +244,7 @@ mod tests {
 
     #[test]
     fn every_kind_of_error_has_its_status_and_keeps_its_code() {
-        let table: [(Error, u16, &str); 8] = [
+        let table: [(Error, u16, &str); 10] = [
             (Error::invalid("weight", "must be positive"), 400, "invalid_field"),
             (Error::no_job(&"x".parse().unwrap()), 404, "job_not_found"),
             (
@@ -253,14 +255,9 @@ mod tests {
             (Error::TooLarge { field: "data", limit: 4 }, 413, "data_too_large"),
             (Error::Stale { version: 2 }, 412, "precondition_failed"),
             (Error::Forbidden("no".into()), 403, "forbidden"),
-            (
-                Error::Unavailable {
-                    retry_after: Duration::from_millis(1200),
-                    message: "full".into(),
-                },
-                503,
-                "unavailable",
-            ),
+            (Error::unavailable(Duration::from_millis(1200), "full"), 503, "unavailable"),
+            (StoreError::NotLeader { leader: None }.into(), 503, "not_leader"),
+            (StoreError::OutcomeUnknown { message: "?".into() }.into(), 503, "outcome_unknown"),
             (Error::Internal("disk on fire".into()), 500, "internal"),
         ];
         for (error, status, code) in table {
@@ -295,8 +292,7 @@ mod tests {
 
     #[test]
     fn retry_after_is_in_whole_seconds_rounded_up() {
-        let full =
-            Error::Unavailable { retry_after: Duration::from_millis(1200), message: "full".into() };
+        let full = Error::unavailable(Duration::from_millis(1200), "full");
         let response = Problem::from(full).into_response();
         assert_eq!(response.headers()[header::RETRY_AFTER], "2");
     }

@@ -283,6 +283,7 @@ impl Server {
 /// The error for a call whose outcome the store did not report.
 pub(super) fn outcome_unknown() -> Error {
     Error::Unavailable {
+        code: ErrorCode::OutcomeUnknown,
         retry_after: Duration::from_secs(1),
         message: "the store did not answer; repeat the call".into(),
     }

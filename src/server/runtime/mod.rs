@@ -265,14 +265,10 @@ impl Server {
     /// [`Error::Unavailable`] while the server stops, and the store's.
     pub async fn ready(&self) -> Result<(), Error> {
         if *self.inner.stopping.borrow() != StopPhase::Serving {
-            return Err(Error::Unavailable {
-                retry_after: Duration::from_secs(1),
-                message: "the server is stopping".into(),
-            });
+            return Err(Error::unavailable(Duration::from_secs(1), "the server is stopping"));
         }
         if let Some(why) = self.inner.health_checks.iter().find_map(|check| check.refusal()) {
-            let retry_after = Duration::from_secs(1);
-            return Err(Error::Unavailable { retry_after, message: why });
+            return Err(Error::unavailable(Duration::from_secs(1), why));
         }
         self.inner.engine.catalog().await.map(|_| ())
     }

@@ -171,21 +171,19 @@ impl Server {
     ///
     /// As for [`Server::push_component`]; 503 if this server has no compiler.
     async fn compile(&self, wasm: Bytes) -> Result<(&Hosted, Artifact), CannotPush> {
-        let unavailable = |message: String| Error::Unavailable {
-            retry_after: std::time::Duration::from_secs(1),
-            message,
-        };
+        let unavailable =
+            |message: String| Error::unavailable(std::time::Duration::from_secs(1), message);
         let hosted = self
             .inner
             .hosted
             .as_ref()
             .ok_or_else(|| unavailable("this server runs no plugins".into()))?;
-        let compiler = hosted.compiler.as_ref().ok_or_else(|| Error::Unavailable {
-            retry_after: std::time::Duration::from_mins(1),
-            message:
+        let compiler = hosted.compiler.as_ref().ok_or_else(|| {
+            Error::unavailable(
+                std::time::Duration::from_mins(1),
                 "this server has no compiler for plugins; on AWS, push them to the URL in the \
-                      output PluginsUrl of the stack"
-                    .into(),
+                 output PluginsUrl of the stack",
+            )
         })?;
         let artifact = hosted.host.compile(wasm, compiler).await.map_err(|error| match error {
             CompileError::Refused(refused) => CannotPush::Refused(refused.messages),
@@ -224,9 +222,11 @@ impl Server {
         let objects = &self.inner.engine.ports().objects;
         let key = compiled.object_key();
         let read = async { objects.get(&key.into()).await?.bytes().await };
-        let code = read.await.map_err(|error| Error::Unavailable {
-            retry_after: std::time::Duration::from_secs(1),
-            message: format!("the code of plugin {name} cannot be read: {}", ErrorChain(&error)),
+        let code = read.await.map_err(|error| {
+            Error::unavailable(
+                std::time::Duration::from_secs(1),
+                format!("the code of plugin {name} cannot be read: {}", ErrorChain(&error)),
+            )
         })?;
         let (target, engine) = (compiled.target.clone(), compiled.engine.clone());
         Ok(NewVersion {
@@ -251,9 +251,11 @@ impl Server {
         let version = item.numbered(number).ok_or_else(missing)?;
         let objects = &self.inner.engine.ports().objects;
         let read = async { objects.get(&version.object_key().into()).await?.bytes().await };
-        read.await.map_err(|error| Error::Unavailable {
-            retry_after: std::time::Duration::from_secs(1),
-            message: format!("the component cannot be read: {}", ErrorChain(&error)),
+        read.await.map_err(|error| {
+            Error::unavailable(
+                std::time::Duration::from_secs(1),
+                format!("the component cannot be read: {}", ErrorChain(&error)),
+            )
         })
     }
 

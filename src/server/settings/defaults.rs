@@ -21,6 +21,7 @@ impl Default for Settings {
             log_profile: LogProfile::Latency,
             log_interval_seconds: None,
             log_record_bytes: None,
+            log_history_seconds: Seconds::new(0),
             encryption_key: None,
             encryption_key_file: None,
             encryption_key_command: Vec::new(),

@@ -14,6 +14,7 @@ use tidegate_backends::{
     bucket_log::{BucketAddress, NodeSettings, Pace},
     sealed::ObjectEncryption,
 };
+use tidegate_core::time::Seconds;
 
 /// The least time of a takeover in which a leader overwrites its beat less than once a second.
 const MIN_TAKEOVER_OF_GCS: Duration = Duration::from_secs(2);
@@ -21,11 +22,16 @@ const MIN_TAKEOVER_OF_GCS: Duration = Duration::from_secs(2);
 const LOG_INTERVAL_MILLIS: RangeInclusive<u64> = 50..=10_000;
 /// How many bytes of requests a record may wait for.
 const LOG_RECORD_BYTES: RangeInclusive<u64> = 1024..=8 << 20;
+/// The longest time for which snapshots are kept. Each truncation reads a manifest of each of them.
+const MAX_HISTORY: Seconds = Seconds::new(7 * 86_400);
 
 impl Settings {
     /// Whether the settings of the log are within their bounds and fit the others.
     pub(super) fn validate_log(&self) -> Result<(), Fault> {
         seconds("takeover_seconds", self.takeover_seconds, 600)?;
+        if self.log_history_seconds > MAX_HISTORY {
+            return fault("log_history_seconds", "must be 0 to 604800");
+        }
         self.validate_log_profile()?;
         let Some(url) = &self.log else {
             if self.log_profile != LogProfile::Latency {
@@ -36,6 +42,9 @@ impl Settings {
             }
             if self.log_encryption != LogEncryption::Off {
                 return fault("log_encryption", "must not be given without log");
+            }
+            if self.log_history_seconds > Seconds::new(0) {
+                return fault("log_history_seconds", "must not be given without log");
             }
             return Ok(());
         };
@@ -109,6 +118,7 @@ impl Settings {
         let settings = NodeSettings {
             address,
             pace: self.log_pace(),
+            history: self.log_history_seconds.duration(),
             leads_at_start: !self.standby,
             handover_interval: takeover * 2,
             ..NodeSettings::default()
@@ -150,8 +160,6 @@ fn real(path: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_core::time::Seconds;
-
     use super::*;
 
     const KEY: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
@@ -191,6 +199,24 @@ mod tests {
             settings.log = Some("gs://jobs/log".parse().unwrap());
         });
         assert_eq!(fault.unwrap().setting, "takeover_seconds");
+    }
+
+    #[test]
+    fn snapshots_are_kept_for_a_week_at_most() {
+        let week = 7 * 86_400;
+        let kept = |span| move |settings: &mut Settings| settings.log_history_seconds = span;
+        for seconds in [0, 60, week] {
+            assert_eq!(fault_of(kept(Seconds::new(seconds))), None, "{seconds}");
+        }
+        let fault = fault_of(kept(Seconds::new(week + 1))).unwrap();
+        assert_eq!(fault.setting, "log_history_seconds");
+        let fault = fault_of(|settings| {
+            settings.log_history_seconds = Seconds::new(60);
+            settings.log = None;
+        });
+        assert_eq!(fault.unwrap().setting, "log_history_seconds");
+        let settings = Settings { log_history_seconds: Seconds::new(60), ..Settings::default() };
+        assert_eq!(settings.log_node(String::new()).history, Duration::from_mins(1));
     }
 
     fn price(settings: &mut Settings) {

@@ -101,6 +101,10 @@ documented! {
         /// Bytes of requests at which a record of `log` waits no longer, 1024 to 8388608. Only with
         /// `log_profile = "price"`. Default: 1048576.
         pub log_record_bytes: Option<u32>,
+        /// How far back `tidegate log restore` reaches at least, in seconds, 0 to 604800. Snapshots of
+        /// that time are kept, each as large as the database, and the records after them. The newest two
+        /// snapshots are kept in any case.
+        pub log_history_seconds: Seconds,
         /// Which objects in the bucket of `log` are encrypted with `encryption_key`: jobs, results, large
         /// bodies, plugins, snapshots. `off`: none that the server writes. `on`: all that it writes; those
         /// from before stay as they are, and are read. `required`: all; what is not encrypted is refused,

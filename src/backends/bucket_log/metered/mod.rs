@@ -1,5 +1,5 @@
-//! What the log costs and how long a takeover takes, measured: the real code on a store that counts
-//! requests, in virtual time.
+//! What the log costs and how long a takeover takes, measured: nodes of a log, with a small key-value state
+//! in place of the database, on a store that counts requests, in virtual time.
 //!
 //! The tables in `docs/deploy-bucket.md` are those of this module; `UPDATE_EXPECT=1` writes them.
 //!
@@ -17,6 +17,8 @@ use crate::cost::price::LIST;
 pub(super) use run::Run;
 use store::Requests;
 
+/// The document with the tables.
+const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/deploy-bucket.md");
 /// The setting `takeover_seconds` by default.
 const TAKEOVER: Duration = Duration::from_secs(7);
 /// When a leader knows whether there is a standby.
@@ -29,6 +31,11 @@ const IDLE: (i64, f64) = (3_600_000, 720.0);
 const MAX_PRICE: f64 = 0.60;
 /// Most dollars of an idle month: alone, and with a standby.
 const MAX_IDLE: [f64; 2] = [1.0, 4.0];
+/// Commits of a job: it is enqueued, leased and reported.
+const COMMITS: f64 = 3.0;
+/// The largest part by which the table of the documents may differ from their formulas, which take commits
+/// for independent of each other.
+const MAX_DEVIATION: f64 = 0.08;
 /// The longest takeover, in milliseconds.
 const MAX_TAKEOVER: i64 = 10_000;
 
@@ -161,6 +168,36 @@ fn the_costs_in_the_documents_are_the_measured_ones() {
     check_document("log costs", &tables());
 }
 
+/// PUTs a second by the formulas of the documents, with `commits` a second at random instants.
+fn formula(pace: Pace, commits: f64) -> f64 {
+    match pace {
+        Pace::Latency { interval } => {
+            let interval = interval.as_secs_f64();
+            1.0 / (interval + (-commits * interval).exp() / commits)
+        }
+        Pace::Price { interval, .. } => 1.0 / (interval.as_secs_f64() + 1.0 / commits),
+    }
+}
+
+#[test]
+fn the_formulas_in_the_documents_fit_their_table() {
+    let text = fs::read_to_string(DOCUMENT).unwrap();
+    for formula in ["1 / (*i* + exp(-*c* *i*) / *c*)", "1 / (*i* + 1 / *c*)"] {
+        assert!(text.contains(formula), "{formula}");
+    }
+    let (_, table) = text.split_once("<!-- log costs").unwrap();
+    for (rate, _) in LOADS {
+        let row = table.lines().find(|line| line.starts_with(&format!("| {rate} |"))).unwrap();
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        for (pace, cell) in profiles().into_iter().zip([cells[2], cells[5]]) {
+            let (measured, computed) =
+                (cell.parse::<f64>().unwrap(), formula(pace, COMMITS * f64::from(rate)));
+            let deviation = (measured / computed - 1.0).abs();
+            assert!(deviation <= MAX_DEVIATION, "{rate}: {measured} and {computed}");
+        }
+    }
+}
+
 /// The tables of the documents.
 fn tables() -> String {
     let rollover = rollover();
@@ -196,14 +233,13 @@ fn tables() -> String {
 /// `UPDATE_EXPECT=1` writes it.
 #[track_caller]
 fn check_document(name: &str, wanted: &str) {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/deploy-bucket.md");
-    let text = fs::read_to_string(path).unwrap();
+    let text = fs::read_to_string(DOCUMENT).unwrap();
     let (before, rest) = text.split_once(&format!("<!-- {name}")).unwrap();
     let (mark, rest) = rest.split_once("-->\n").unwrap();
     let (there, after) = rest.split_once("<!-- end").unwrap();
     if there != wanted && std::env::var_os("UPDATE_EXPECT").is_some() {
         let text = format!("{before}<!-- {name}{mark}-->\n{wanted}<!-- end{after}");
-        fs::write(path, text).unwrap();
+        fs::write(DOCUMENT, text).unwrap();
         return;
     }
     assert_eq!(there, wanted, "run this test with UPDATE_EXPECT=1 to write the tables");

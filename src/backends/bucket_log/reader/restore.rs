@@ -69,11 +69,21 @@ pub struct RestoredState {
 }
 
 /// Where a restore begins.
-enum Base<'s> {
-    Snapshot(&'s Snapshot),
+enum Base {
+    Snapshot(Snapshot),
     BeginningOfLog,
     /// The state is gone. The earliest one is of this instant; none if the log is empty.
     None(Option<Timestamp>),
+}
+
+/// The tail of the state of `snapshot`.
+fn behind(snapshot: &Snapshot) -> Tail {
+    Tail { next: Slot::first_of(snapshot.epoch.next()), hash: snapshot.seal, ..Tail::START }
+}
+
+/// The epoch of the snapshot before `snapshot`.
+fn before(snapshot: &Snapshot) -> Option<Epoch> {
+    snapshot.previous().filter(|previous| *previous < snapshot.epoch)
 }
 
 /// How far the log was applied.
@@ -130,7 +140,7 @@ impl LogReader {
                 return Ok(Err(earliest.map_or(RestoreError::Empty, too_early)));
             }
         };
-        match snapshot {
+        match &snapshot {
             Some(snapshot) => self.download(snapshot, replica).await?,
             None => replica.clear().await.map_err(LogError::from)?,
         }
@@ -143,17 +153,18 @@ impl LogReader {
         Ok(Ok(RestoredState { tail, snapshot, records }))
     }
 
-    /// The newest of `snapshots` whose state is not after `at`, or the beginning of the log.
-    async fn base<'s>(
+    /// The newest of `snapshots`, or of older ones, whose state is not after `at`, or the beginning of the
+    /// log.
+    async fn base(
         &self,
-        snapshots: &'s BTreeMap<Epoch, Snapshot>,
+        snapshots: &BTreeMap<Epoch, Snapshot>,
         at: Timestamp,
         beat: Option<&Beat>,
-    ) -> Result<Base<'s>, Stop> {
+    ) -> Result<Base, Stop> {
         let mut earliest = None;
         for snapshot in snapshots.values().rev() {
-            let next = Slot::first_of(snapshot.epoch.next());
-            let tail = Tail { next, hash: snapshot.seal, ..Tail::START };
+            let tail = behind(snapshot);
+            let next = tail.next;
             let began = loop {
                 if let Some(began) = self.time_at(tail).await? {
                     break began;
@@ -169,9 +180,21 @@ impl LogReader {
                 }
             };
             if began <= at {
+                return Ok(Base::Snapshot(snapshot.clone()));
+            }
+            earliest = Some(began);
+        }
+        // Servers may keep older ones for a time, or a truncation may be removing them.
+        let mut older = snapshots.values().next().cloned();
+        while let Some(previous) = older.as_ref().and_then(before)
+            && let Some(snapshot) = self.snapshot(previous).await?
+            && let Some(began) = self.time_at(behind(&snapshot)).await?
+        {
+            if began <= at {
                 return Ok(Base::Snapshot(snapshot));
             }
             earliest = Some(began);
+            older = Some(snapshot);
         }
         // A truncation removes nothing before there are as many snapshots as it keeps.
         let oldest = snapshots.values().next();

@@ -169,6 +169,12 @@ impl Executor {
         let state = &mut *self.state.lock();
         let now = state.now;
         state.frozen.values_mut().for_each(|until| *until = now.min(*until));
+        // What was woken while it was frozen waits for the former end.
+        let frozen = &state.frozen;
+        let thawed = state.tasks.iter().filter(
+            |(_, task)| matches!(task.actor, Actor::Node(node) if frozen.contains_key(&node)),
+        );
+        self.ready.lock().extend(thawed.map(|(number, _)| *number));
     }
 
     /// Drops all tasks and events, which hold the world.

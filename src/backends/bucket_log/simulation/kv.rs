@@ -165,6 +165,10 @@ impl Replica for KvReplica {
         self.state.lock().tail
     }
 
+    fn bytes(&self) -> u64 {
+        0
+    }
+
     async fn apply(&self, objects: Vec<Durable>) -> Result<Vec<Vec<bool>>, ReplicaError> {
         let mut answers = Vec::new();
         for object in objects {

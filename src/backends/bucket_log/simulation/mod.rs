@@ -98,6 +98,15 @@ fn a_seed_fixes_the_whole_run_of_the_log() {
 }
 
 #[test]
+fn a_log_without_a_leader_after_the_faults_is_found() {
+    let checked = World::lose_all_nodes(0);
+    assert!(
+        matches!(&checked, Err(problem) if problem.starts_with("B8: no node led")),
+        "{checked:?}"
+    );
+}
+
+#[test]
 fn an_idle_leader_finds_out_that_its_epoch_was_sealed() {
     for seed in seeds(3) {
         let (epoch, later) = World::freeze_idle_leader(seed);

@@ -9,7 +9,7 @@
 //! | B5 | no effect without its record in it |
 //! | B6 | a consistent read sees all that was acknowledged before it; any read sees a past state |
 //! | B7 | an empty machine restores the whole history from what is left in the bucket |
-//! | B8 | when faults end, every client finishes |
+//! | B8 | when faults end, some node leads within 30 seconds, and every client finishes |
 //! | B9 | two nodes at one position have the same state |
 
 use std::{
@@ -31,11 +31,15 @@ use super::{
 };
 use crate::bucket_log::{
     Edge, Node, Tail,
+    hints::SLOW_INTERVAL,
     key::{ObjectKey, Slot},
     object::{Hash, Kind, Object},
 };
 use tidegate_core::{port::Clock, time::Timestamp};
 
+/// The longest time, in milliseconds, without a leader after the faults, if no beat says that a leader
+/// may be silent for longer.
+const MAX_LEADERLESS: i64 = 30_000;
 /// Most steps of a restore from the bucket.
 const MAX_RESTORE_STEPS: u32 = 20_000;
 
@@ -64,6 +68,10 @@ pub struct Oracle {
     pub refused: Vec<u64>,
     pub effects: Vec<u64>,
     pub reads: Vec<Read>,
+    /// When the faults ended.
+    pub calm_at: Option<i64>,
+    /// When a node led for the first time after that.
+    led_at: Option<i64>,
     applied: Vec<(usize, Slot, Hash)>,
 }
 
@@ -198,9 +206,45 @@ pub fn check_so_far(world: &Arc<World>) -> Result<(), String> {
     Ok(())
 }
 
+/// Notes whether a node leads for the first time after the faults.
+pub fn note_leader(world: &World) {
+    let is_awaited = {
+        let oracle = world.oracle.lock();
+        oracle.calm_at.is_some() && oracle.led_at.is_none()
+    };
+    if is_awaited && has_leader(world) {
+        world.oracle.lock().led_at = Some(world.executor.now());
+    }
+}
+
+/// Whether a node leads the last epoch of the history. One whose epoch was sealed only believes that it
+/// leads.
+fn has_leader(world: &World) -> bool {
+    let Some((led, _)) = world.leader() else { return false };
+    let history = &mut *world.history.lock();
+    let advanced = history.advance(&world.objects.lock());
+    advanced.is_ok() && history.end.tail.next.epoch.number() == led
+}
+
 /// Checks every invariant at the end of a run.
 pub fn check(world: &Arc<World>) -> Result<(), String> {
     check_so_far(world)?;
+    let (calm_at, led_at) = {
+        let oracle = world.oracle.lock();
+        (oracle.calm_at, oracle.led_at)
+    };
+    if let Some(calm_at) = calm_at {
+        // The last beat before a leader was lost may have said that the next one comes late, and a late
+        // copy of such a beat is a sign of life, too.
+        let silence = if world.has_hints() { 2 * SLOW_INTERVAL.as_millis() as i64 } else { 0 };
+        let most = MAX_LEADERLESS + silence;
+        if led_at.is_none_or(|led_at| led_at - calm_at > most) {
+            let led_after = led_at.map(|led_at| led_at - calm_at);
+            return Err(format!(
+                "B8: no node led in time after the faults: {led_after:?} of {most}"
+            ));
+        }
+    }
     let left = world.clients_left();
     if left > 0 {
         return Err(format!("B8: {left} writes of clients are left"));

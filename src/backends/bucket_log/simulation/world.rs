@@ -132,6 +132,7 @@ impl World {
         let (over, mut claimed) = (Arc::clone(&world), None);
         world.executor.run(END_AT, || {
             let newest = over.objects.lock().claimed;
+            oracle::note_leader(&over);
             if std::mem::replace(&mut claimed, newest) != newest
                 && let Err(problem) = oracle::check_so_far(&over)
             {
@@ -178,6 +179,26 @@ impl World {
         epochs
     }
 
+    /// Checks a world whose nodes are all lost when its faults end.
+    ///
+    /// # Errors
+    ///
+    /// The invariant that broke.
+    pub fn lose_all_nodes(seed: u64) -> Result<(), String> {
+        let world = Self::without_faults(seed, None, WITHOUT_HINTS);
+        (0..NODES).for_each(|node| world.boot(node));
+        world.executor.run(END_AT, || world.leader().is_some());
+        (0..NODES).for_each(|node| world.stop(node));
+        world.oracle.lock().calm_at = Some(world.executor.now());
+        world.executor.run(END_AT, || {
+            oracle::note_leader(&world);
+            false
+        });
+        let checked = oracle::check(&world);
+        world.executor.clear();
+        checked
+    }
+
     /// A world without faults, in which no node runs yet.
     pub fn without_faults(seed: u64, bug: Option<Bug>, scenario: Scenario) -> Arc<Self> {
         let world = Self::new(seed, bug, scenario);
@@ -214,6 +235,10 @@ impl World {
 
     pub fn has_faults(&self) -> bool {
         self.executor.now() < QUIET_AT
+    }
+
+    pub fn has_hints(&self) -> bool {
+        self.scenario.has_hints
     }
 
     pub fn clients_left(&self) -> u64 {
@@ -306,6 +331,7 @@ impl World {
             executor.elapse(executor.between(4_000, 16_000)).await;
         }
         executor.thaw_all();
+        self.oracle.lock().calm_at = Some(executor.now());
     }
 
     async fn client(self: Arc<Self>) {

@@ -22,7 +22,6 @@ use std::{
     ops::RangeInclusive,
     path::Path,
     sync::{Arc, OnceLock},
-    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -39,8 +38,6 @@ use tidegate_core::port::{StoreError, Txn, job_store::Committed};
 
 /// The number of the tables that records are applied to.
 const SCHEMA: u64 = 1;
-/// How long a caller waits before it asks another node.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The way from a store to its log. Before a node is connected, nothing can be committed.
 pub(super) struct LogConnection(OnceLock<Handle<Committed>>);
@@ -50,11 +47,11 @@ impl LogConnection {
         if txns.is_empty() {
             return Ok(Vec::new());
         }
-        let handle = self.0.get().ok_or_else(|| refused(LogRefusal::NotLeader))?;
+        let handle = self.0.get().ok_or_else(|| refused(LogRefusal::NotLeader, None))?;
         let commands = txns.into_iter().map(wire::encode).collect::<Result<Vec<_>, _>>();
         let commands = commands.map_err(StoreError::corrupt)?;
         if commands.iter().any(|one| plain_bytes(std::slice::from_ref(one)) > MAX_GROUP_BYTES) {
-            return Err(refused(LogRefusal::TooLarge));
+            return Err(refused(LogRefusal::TooLarge, None));
         }
         let mut answers = Vec::with_capacity(commands.len());
         for commands in divide(commands) {
@@ -62,9 +59,10 @@ impl LogConnection {
                 Ok(more) => answers.extend(more),
                 // Those before it were executed.
                 Err(refusal) if !answers.is_empty() => {
-                    return Err(StoreError::unavailable(refusal));
+                    let message = format!("a part of it was made, and then {refusal}");
+                    return Err(StoreError::OutcomeUnknown { message });
                 }
-                Err(refusal) => return Err(refused(refusal)),
+                Err(refusal) => return Err(refused(refusal, handle.leader())),
             }
         }
         Ok(answers)
@@ -91,12 +89,14 @@ fn divide(commands: Vec<Bytes>) -> Vec<Vec<Bytes>> {
     lists
 }
 
-fn refused(refused: LogRefusal) -> StoreError {
+/// What the store's port has for `refused`; `leader` is the address of the leader, if it is known.
+fn refused(refused: LogRefusal, leader: Option<String>) -> StoreError {
     match refused {
-        LogRefusal::NotLeader => {
-            StoreError::Throttled { retry_after: RETRY_AFTER, message: refused.to_string() }
+        LogRefusal::NotLeader => StoreError::NotLeader { leader },
+        LogRefusal::OutcomeUnknown => {
+            let message = "the server lost the log before its record was decided".to_owned();
+            StoreError::OutcomeUnknown { message }
         }
-        LogRefusal::OutcomeUnknown => StoreError::unavailable(refused),
         // A repeat cannot help.
         LogRefusal::TooLarge => {
             StoreError::corrupt_in("a transaction cannot be written to the log", refused)
@@ -196,6 +196,10 @@ impl Replica for SqliteReplica {
         *self.tail.lock()
     }
 
+    fn bytes(&self) -> u64 {
+        std::fs::metadata(self.store.file()).map_or(0, |file| file.len())
+    }
+
     async fn apply(&self, objects: Vec<Durable>) -> Result<Vec<Vec<Committed>>, ReplicaError> {
         let tail = Arc::clone(&self.tail);
         let apply = move |state: &mut State| {
@@ -253,6 +257,35 @@ impl SqliteReplica {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_number_of_the_tables_counts_the_migrations() {
+        assert_eq!(SCHEMA, file::MIGRATIONS.len() as u64, "records name the tables they are for");
+    }
+
+    #[test]
+    fn the_size_of_a_state_is_that_of_its_database() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let replica = SqliteReplica::open(dir.path()).unwrap();
+        let file = std::fs::metadata(replica.store.file()).unwrap();
+        assert!(replica.bytes() > 0);
+        assert_eq!(replica.bytes(), file.len());
+    }
+
+    #[test]
+    fn a_refusal_says_whether_a_change_may_have_been_made() {
+        let leader = || Some("http://b".to_owned());
+        let not_done = refused(LogRefusal::NotLeader, leader());
+        assert!(matches!(not_done, StoreError::NotLeader { .. }), "{not_done:?}");
+        let shown = "this server does not lead the log; its leader is at http://b";
+        assert_eq!(not_done.to_string(), shown);
+        let unnamed = refused(LogRefusal::NotLeader, None).to_string();
+        assert_eq!(unnamed, "this server does not lead the log");
+        let maybe_done = refused(LogRefusal::OutcomeUnknown, leader());
+        assert!(matches!(maybe_done, StoreError::OutcomeUnknown { .. }), "{maybe_done:?}");
+        let too_large = refused(LogRefusal::TooLarge, leader());
+        assert!(matches!(too_large, StoreError::Corrupt(_)), "{too_large:?}");
+    }
 
     #[test]
     fn commands_are_divided_into_records_that_they_fit_in() {

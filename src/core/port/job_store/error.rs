@@ -25,9 +25,27 @@ pub enum StoreError {
     /// No answer: the write may or may not have happened. Repeat what is idempotent.
     #[error("the store did not answer")]
     Unavailable(#[source] ErrorSource),
+    /// Another process writes to the store. Nothing was written, and nothing will be by this call.
+    /// Repeat it there.
+    #[error("this server does not lead the log{}", at_leader(.leader.as_deref()))]
+    NotLeader {
+        /// Where that process answers requests, if it is known.
+        leader: Option<String>,
+    },
+    /// The write was sent, and may or may not happen, or may have happened in part. Repeat what is
+    /// idempotent.
+    #[error("whether the change was made is not known: {message}")]
+    OutcomeUnknown {
+        /// Why it is not known.
+        message: String,
+    },
     /// The stored data is not what was written. Repeating cannot help; an operator must act.
     #[error("the store holds damaged data")]
     Corrupt(#[source] ErrorSource),
+}
+
+fn at_leader(leader: Option<&str>) -> String {
+    leader.map(|leader| format!("; its leader is at {leader}")).unwrap_or_default()
 }
 
 impl StoreError {

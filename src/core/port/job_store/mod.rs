@@ -55,7 +55,8 @@ pub trait JobStore: Send + Sync {
     /// Commits each transaction separately, in the order given: one answer per transaction.
     ///
     /// Within a transaction, writes happen in order up to the first refused one. After
-    /// [`StoreError::Unavailable`] each may or may not have happened.
+    /// [`StoreError::Unavailable`] and [`StoreError::OutcomeUnknown`] each may or may not have
+    /// happened; after [`StoreError::Throttled`] and [`StoreError::NotLeader`] none has.
     async fn commit(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError>;
 
     /// What the store guarantees. It never changes during the life of a store.

@@ -182,10 +182,7 @@ fn refused(task: &mut Task<'_>, error: Error) -> Option<Result<TriggerAction, Er
     match error {
         Error::Unavailable { .. } | Error::Unreadable(_) | Error::Internal(_) => Some(Err(error)),
         Error::Stale { .. } | Error::Conflict { code: ErrorCode::ConcurrentUpdate, .. } => {
-            Some(Err(Error::Unavailable {
-                retry_after: Duration::from_secs(1),
-                message: error.to_string(),
-            }))
+            Some(Err(Error::unavailable(Duration::from_secs(1), error.to_string())))
         }
         error => {
             task.decision = Decision::Failed(error.to_string());
@@ -233,8 +230,7 @@ mod tests {
             serde_json::from_str(r#"{"enqueue": {"type": "work"}}"#).unwrap();
         let trigger = Trigger::new(&name("t"), &config).unwrap();
         let conflict = |code| Error::Conflict { code, message: "no".into(), holder: None };
-        let busy =
-            || Error::Unavailable { retry_after: Duration::from_secs(1), message: "busy".into() };
+        let busy = || Error::unavailable(Duration::from_secs(1), "busy");
         for (error, passes) in [
             (busy(), true),
             (Error::Stale { version: 7 }, true),

@@ -73,7 +73,7 @@ impl Engine {
         if holder != item.job.id && self.may_be_under_way(since) {
             if item.request.id.is_some() || !ids::is_drawn(&holder) {
                 let message = format!("job {holder} is being added under the same key");
-                return Err(Error::Unavailable { retry_after: Duration::from_secs(1), message });
+                return Err(Error::unavailable(Duration::from_secs(1), message));
             }
             item.job.id = holder.clone();
         }

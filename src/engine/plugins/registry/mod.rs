@@ -298,7 +298,7 @@ fn users<'a>(
 }
 
 fn unavailable(message: String) -> Error {
-    Error::Unavailable { retry_after: std::time::Duration::from_secs(1), message }
+    Error::unavailable(std::time::Duration::from_secs(1), message)
 }
 
 fn no_plugin(name: &PluginName) -> Error {

@@ -300,7 +300,9 @@ impl Server {
     async fn wait_for_store(&self, error: Error, until: Timestamp) -> Result<(), Error> {
         let clock = &self.inner.engine.ports().clock;
         match &error {
-            Error::Unavailable { retry_after, message } if clock.now() + *retry_after < until => {
+            Error::Unavailable { retry_after, message, .. }
+                if clock.now() + *retry_after < until =>
+            {
                 tracing::warn!(message, "a bulk operation waits for the store");
                 clock.sleep_until(clock.now() + *retry_after).await;
                 Ok(())

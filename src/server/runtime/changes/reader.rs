@@ -88,8 +88,7 @@ impl Server {
             return refused(ErrorCode::StreamsNotSupported, message);
         }
         if *self.inner.stopping.borrow() != StopPhase::Serving {
-            let (retry_after, message) = (Duration::from_secs(1), "the server is stopping".into());
-            return Err(Error::Unavailable { retry_after, message });
+            return Err(Error::unavailable(Duration::from_secs(1), "the server is stopping"));
         }
         let changes = Arc::clone(&self.inner.changes);
         if changes.readers.fetch_add(1, Ordering::AcqRel) >= MAX_READERS {

@@ -165,7 +165,7 @@ impl Server {
             }
         }
         let message = "other requests add log lines of this job at the same time".into();
-        Err(Error::Unavailable { retry_after: Duration::from_secs(1), message })
+        Err(Error::unavailable(Duration::from_secs(1), message))
     }
 
     /// A page of the log lines of a job, oldest first: those from number `from` on, at most

@@ -271,6 +271,7 @@ async fn doctor_names_what_the_bucket_has_lost() {
     let server = bucket.server().start().await;
     let all = server.cli(&["doctor", "--all"]).await.ok();
     assert!(all.contains("its identity and its claims are in the bucket"), "{all}");
+    assert!(all.contains("a probe was created once, read and removed"), "{all}");
     assert!(all.contains("there is room"), "{all}");
     std::fs::remove_file(bucket.0.path().join("log/epoch/0000000001")).unwrap();
     let lost = server.cli(&["doctor"]).await;

@@ -21,7 +21,12 @@ const EPOCH: u64 = 5;
 
 /// A leader that begins an epoch, and makes a snapshot, after every four writes.
 fn leader(seed: u64) -> Arc<Run> {
-    let settings = NodeSettings { rollover_records: EPOCH, ..NodeSettings::default() };
+    leader_that_keeps(seed, Duration::ZERO)
+}
+
+/// Such a leader that keeps snapshots for this time.
+fn leader_that_keeps(seed: u64, history: Duration) -> Arc<Run> {
+    let settings = NodeSettings { rollover_records: EPOCH, history, ..NodeSettings::default() };
     Run::with_leader(seed, settings)
 }
 
@@ -36,9 +41,15 @@ async fn write(run: &Run, number: u64) {
 /// A log of these many writes, and the state at an instant after each.
 fn history(writes: u64) -> (Arc<Run>, Vec<(Timestamp, State)>) {
     let run = leader(1);
+    let known = known_states(&run, writes);
+    (run, known)
+}
+
+/// Makes these many writes. Returns the state at an instant after each.
+fn known_states(run: &Arc<Run>, writes: u64) -> Vec<(Timestamp, State)> {
     let mut known = Vec::new();
     for number in 1..=writes {
-        let client = Arc::clone(&run);
+        let client = Arc::clone(run);
         run.complete(async move { write(&client, number).await });
         // No request is under way then, also after the end of an epoch.
         run.pass(5_000);
@@ -46,7 +57,7 @@ fn history(writes: u64) -> (Arc<Run>, Vec<(Timestamp, State)>) {
         // The next write may be of this very millisecond.
         known.push((before(Timestamp::from_millis(run.executor.now())), state));
     }
-    (run, known)
+    known
 }
 
 /// The state as of `at`, and what was read for it.
@@ -104,6 +115,24 @@ fn the_state_of_each_kept_instant_is_restored() {
     assert_eq!(restores, 22 - 15);
     assert_eq!(restored(&run, newest).unwrap().0, known[22].1, "the last object counts");
     assert!(restored(&run, earliest).is_ok());
+    let early = restored(&run, before(earliest));
+    assert!(matches!(early, Err(RestoreError::TooEarly { .. })), "{early:?}");
+    run.end();
+}
+
+#[test]
+fn snapshots_that_are_kept_for_a_time_are_restored() {
+    let run = leader_that_keeps(1, Duration::from_hours(1));
+    let known = known_states(&run, 23);
+    let earliest = earliest(&run);
+    for (number, (at, state)) in (1..).zip(&known[..22]) {
+        // The first snapshot has the state after the fourth write.
+        if number < 4 {
+            assert!(*at < earliest, "{number}");
+        } else {
+            assert_eq!(restored(&run, *at).unwrap().0, *state, "{number}");
+        }
+    }
     let early = restored(&run, before(earliest));
     assert!(matches!(early, Err(RestoreError::TooEarly { .. })), "{early:?}");
     run.end();
