@@ -8,7 +8,7 @@ use super::{
 };
 
 /// The times of a request to the storage.
-const DELAYS: [Duration; 3] =
+pub(super) const DELAYS: [Duration; 3] =
     [Duration::ZERO, Duration::from_millis(20), Duration::from_millis(60)];
 /// The delay at which the rates have goals, which are lower for none.
 const SLOWEST: Duration = DELAYS[2];

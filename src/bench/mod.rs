@@ -33,6 +33,7 @@ mod place;
 mod postmaster;
 mod process;
 mod raw;
+mod restore;
 mod rickover;
 mod single;
 mod storage;
@@ -101,6 +102,9 @@ pub enum Measure {
     /// Enqueues and a drain of a server with a replicated log (`serve --log`), in storage whose
     /// requests take 0, 20 and 60 ms. Not with --store.
     Log,
+    /// From the start of a server on an empty directory until it is ready, if its log has a million jobs in
+    /// a snapshot, in storage whose requests take 0, 20 and 60 ms. Not with --store.
+    Restore,
 }
 
 /// The parameters of every measurement.
@@ -117,7 +121,8 @@ pub(crate) struct BenchPlan {
     pub drain: u64,
     /// Connections of `rickover`, and workers of `loose-limit`.
     pub clients: usize,
-    /// Scheduled jobs that wait in `backlog`, and most jobs that `bulk` changes.
+    /// Scheduled jobs that wait in `backlog`, most jobs that `bulk` changes, and jobs in the snapshot of
+    /// `restore`.
     pub waiting: u64,
 }
 
@@ -126,7 +131,7 @@ impl BenchPlan {
     pub(crate) fn refusal(&self, measure: Measure) -> Option<&'static str> {
         match (measure, &self.database) {
             (Measure::Idle | Measure::LooseLimit, None) => Some("it needs --store"),
-            (Measure::Log, Some(_)) => Some("servers with --store have no log"),
+            (Measure::Log | Measure::Restore, Some(_)) => Some("servers with --store have no log"),
             (Measure::Idle, Some(database)) if !database.is_here() => {
                 Some("it needs Postgres on this machine")
             }
@@ -219,6 +224,7 @@ async fn take(measure: Measure, plan: &BenchPlan) -> anyhow::Result<Vec<Figure>>
         Measure::Stream => stream::measure(plan).await,
         Measure::Rickover => rickover::measure(plan).await,
         Measure::Log => log::measure(plan).await,
+        Measure::Restore => restore::measure(plan).await,
     }
 }
 

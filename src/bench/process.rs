@@ -24,8 +24,8 @@ use super::{
 };
 use crate::cli::context::pause;
 
-/// Longest start or stop of a server.
-const MAX_START_OR_STOP: Duration = Duration::from_mins(1);
+/// Longest start or stop of a server. A start may fill an empty directory from a log.
+const MAX_START_OR_STOP: Duration = Duration::from_mins(5);
 
 /// Whether servers that share a place forward lease requests to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,19 +70,24 @@ impl Process {
     /// Starts `tidegate serve` on the directory `place`, with a log in `storage` and the type under
     /// test.
     pub(super) async fn serve_with_log(place: &Place, storage: &Storage) -> anyhow::Result<Self> {
+        let serving = Self::start_with_log(place, storage).await?;
+        serving.ask("PUT", &format!("/v1/job-types/{JOB_TYPE}"), "{}").await?;
+        Ok(serving)
+    }
+
+    /// The same without the type. It returns once the server is ready.
+    pub(super) async fn start_with_log(place: &Place, storage: &Storage) -> anyhow::Result<Self> {
         let Place::Directory(dir) = place else {
             bail!("a server with a log has a directory");
         };
-        let serving = Self::start(place, |command, address| {
+        Self::start(place, |command, address| {
             command
                 .args(["serve", "--listen", &address.to_string(), "--log", storage::LOG, "--data"])
                 .arg(dir.path())
                 .env(storage::ACCOUNT_VARIABLE, storage.account())
                 .env("TIDEGATE_ENCRYPTION_KEY", KEY);
         })
-        .await?;
-        serving.ask("PUT", &format!("/v1/job-types/{JOB_TYPE}"), "{}").await?;
-        Ok(serving)
+        .await
     }
 
     /// Starts `number` servers that share `place`.

@@ -1,7 +1,14 @@
 //! Object storage in memory, each of whose requests takes a while: what a server under test has its
 //! log in. It answers as Google Cloud Storage does what such a server sends, in one page.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use axum::{
     Router,
@@ -28,9 +35,16 @@ const CONDITION: &str = "x-goog-if-generation-match";
 pub(super) const ACCOUNT_VARIABLE: &str = "GOOGLE_SERVICE_ACCOUNT_KEY";
 /// The address of a log in the storage.
 pub(super) const LOG: &str = "gs://bench/log";
+/// Where the claims of its epochs are.
+const CLAIMS: &str = "bench/log/epoch";
+/// Where its snapshots are.
+const SNAPSHOTS: &str = "bench/log/snap";
 
 /// The storage, until it is dropped.
 pub(super) struct Storage {
+    objects: Arc<InMemory>,
+    /// How long each request takes, in milliseconds.
+    delay: Arc<AtomicU64>,
     address: SocketAddr,
     serving: JoinHandle<()>,
 }
@@ -39,9 +53,11 @@ impl Storage {
     /// Empty storage. Each request takes `delay`, and the time of this program.
     pub(super) async fn start(delay: Duration) -> anyhow::Result<Self> {
         let objects = Arc::new(InMemory::new());
+        let delay = Arc::new(AtomicU64::new(delay.as_millis() as u64));
+        let (stored, takes) = (Arc::clone(&objects), Arc::clone(&delay));
         let router = Router::new().fallback(async move |request: Request| {
-            pause(delay).await;
-            answer(&objects, request).await.unwrap_or_else(|error| match error {
+            pause(Duration::from_millis(takes.load(Ordering::Relaxed))).await;
+            answer(&stored, request).await.unwrap_or_else(|error| match error {
                 Error::NotFound { .. } => StatusCode::NOT_FOUND.into_response(),
                 Error::AlreadyExists { .. } => StatusCode::PRECONDITION_FAILED.into_response(),
                 other => (StatusCode::BAD_REQUEST, other.to_string()).into_response(),
@@ -54,7 +70,30 @@ impl Storage {
                 tracing::error!(%error, "the storage has ended");
             }
         });
-        Ok(Self { address, serving })
+        Ok(Self { objects, delay, address, serving })
+    }
+
+    /// Lets each request take `delay` from now on.
+    pub(super) fn set_delay(&self, delay: Duration) {
+        self.delay.store(delay.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// Whether the log has a snapshot of the state in which its newest epoch began.
+    pub(super) async fn has_newest_snapshot(&self) -> anyhow::Result<bool> {
+        let claims = self.numbers(CLAIMS, "").await?;
+        let snapshots = self.numbers(SNAPSHOTS, "/manifest").await?;
+        Ok(claims.iter().max().is_some_and(|newest| snapshots.contains(&(newest - 1))))
+    }
+
+    /// The epochs that name objects in `dir`, with `end` after them.
+    async fn numbers(&self, dir: &str, end: &str) -> anyhow::Result<Vec<u64>> {
+        let found: Vec<ObjectMeta> =
+            self.objects.list(Some(&Path::from(dir))).try_collect().await?;
+        let number = |meta: &ObjectMeta| {
+            let name = meta.location.as_ref().strip_prefix(dir)?.strip_prefix('/')?;
+            name.strip_suffix(end)?.parse::<u64>().ok()
+        };
+        Ok(found.iter().filter_map(number).collect())
     }
 
     /// The account of a server that uses it.

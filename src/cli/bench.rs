@@ -36,7 +36,8 @@ pub struct Args {
     /// How long a rate is measured, in seconds.
     #[arg(long, default_value_t = bench::DEFAULT_SECONDS)]
     pub seconds: f64,
-    /// Scheduled jobs in the measurement `backlog`, and most jobs in `bulk`, which has 100,000.
+    /// Scheduled jobs in the measurement `backlog`, jobs in `restore`, and most jobs in `bulk`, which has
+    /// 100,000.
     #[arg(long, default_value_t = 1_000_000)]
     pub waiting: u64,
     /// Run each measurement this many times. Print the best of each figure, with the baseline of that run,

@@ -127,6 +127,15 @@ fn a_server_with_a_log_is_measured_at_three_delays() {
 }
 
 #[test]
+fn a_restore_of_a_log_is_measured_at_three_delays() {
+    let figures = figures(&["restore", "--waiting", "2000"]);
+    for delay in [0, 20, 60] {
+        let took = figure(&figures, &format!("restore of 2000 jobs, {delay} ms"));
+        assert_eq!(goals(took), (Some(60.0), None), "{delay} ms");
+    }
+}
+
+#[test]
 fn rates_on_postgres_are_compared_with_raw_postgres() {
     let figures = figures_on_postgres(&["enqueue", "batch", "drain", "rickover"]);
     for (what, goal, share) in [
@@ -268,6 +277,7 @@ fn a_measurement_that_does_not_apply_is_refused() {
         (&["loose-limit"][..], "loose-limit: it needs --store"),
         (&["idle"][..], "idle: it needs --store"),
         (&["log", "--store", &store][..], "log: servers with --store have no log"),
+        (&["restore", "--store", &store][..], "restore: servers with --store have no log"),
     ] {
         let output = run(arguments);
         let message = String::from_utf8_lossy(&output.stderr);

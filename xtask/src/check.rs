@@ -58,7 +58,8 @@ const STAGES: [Stage; 22] = [
             "bucket",
             "--profile=seeds",
             "-E",
-            "test(bucket_log::simulation::) | test(bucket_log::metered::a_standby)",
+            "test(bucket_log::simulation::) | test(bucket_log::metered::a_standby) \
+             | test(bucket_log::metered::stop::)",
         ],
     ),
     (

@@ -24,8 +24,10 @@ use crate::{
 
 /// How long a request of the log may take. It is sent again then.
 const LOG_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a part of a snapshot or a large body may take.
+/// How long a large body may take.
 const BULK_TIMEOUT: Duration = Duration::from_mins(1);
+/// How long a part of a snapshot may take. Several share the line of this machine.
+const PART_TIMEOUT: Duration = Duration::from_mins(4);
 /// Most retries of a request for a large body, and the time in which the last one starts.
 const BODY_RETRIES: usize = 4;
 const BODY_RETRY_TIME: Duration = Duration::from_secs(90);
@@ -169,7 +171,7 @@ impl BucketAddress {
             retry_timeout: BODY_RETRY_TIME,
         };
         let log = StoreBucket::new(self.client(LOG_TIMEOUT, once.clone())?, self.prefix.clone())
-            .with_parts_in(self.client(BULK_TIMEOUT, once)?);
+            .with_parts_in(self.client(PART_TIMEOUT, once)?);
         let bodies = self.client(BULK_TIMEOUT, repeated)?;
         let objects = PrefixStore::new(bodies, self.prefix.clone().join(OBJECTS));
         Ok(BucketClients { log, objects: Arc::new(objects) })

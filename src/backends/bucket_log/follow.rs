@@ -86,7 +86,7 @@ impl<R: Replica> Node<R> {
     pub(super) async fn catch_up(&self) -> Result<(), LogError> {
         let (mut discards, mut misses, mut missing) = (0, 0, None);
         loop {
-            let followed = self.follow().await?;
+            let followed = self.follow(1).await?;
             let here = self.replica.tail().next;
             // A snapshot of this epoch or a later one needs a claim above it, so without one the
             // slot has never been filled. That claim is read after the slot.
@@ -143,9 +143,8 @@ impl<R: Replica> Node<R> {
         Ok(())
     }
 
-    /// Applies what continues the log, until a slot is empty.
-    pub(super) async fn follow(&self) -> Result<Followed, LogError> {
-        let mut ahead = 1;
+    /// Applies what continues the log, until a slot is empty. It reads `ahead` slots at once first.
+    pub(super) async fn follow(&self, mut ahead: u64) -> Result<Followed, LogError> {
         loop {
             let tail = self.replica.tail();
             let slots = (0..ahead).map(|add| Slot { seq: tail.next.seq + add, ..tail.next });

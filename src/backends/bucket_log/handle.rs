@@ -1,8 +1,9 @@
 //! How a server passes commands to its node, and what it gets back.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use futures_util::future::select;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
@@ -23,6 +24,9 @@ pub(super) const MAX_WAITING_REQUESTS: usize = 4096;
 /// Most bytes of the commands that wait, in the channel and at the leader. It has room for the
 /// largest request.
 const MAX_WAITING_BYTES: usize = 4 * MAX_GROUP_BYTES;
+/// The longest wait for a standby that an end was announced to. A standby reads the beat at least every two
+/// seconds.
+const MAX_NOTICE: Duration = Duration::from_secs(3);
 
 /// Why commands were not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -97,8 +101,10 @@ pub(super) struct Leadership {
     epoch: watch::Sender<Option<Epoch>>,
     /// Whether the node is to end its epoch and stop.
     is_released: watch::Sender<bool>,
-    /// Whether records wait for no more requests.
+    /// Whether records wait for no more requests, and the end of the epoch is announced.
     is_hurried: watch::Sender<bool>,
+    /// Whether a standby waits for the announced end, or none is waited for.
+    is_awaited: watch::Sender<bool>,
     /// Where the leader that the node follows answers requests; none while it leads, and after.
     leader: Mutex<Option<String>>,
 }
@@ -129,10 +135,32 @@ impl Leadership {
         let _ = self.is_released.subscribe().wait_for(|is_released| *is_released).await;
     }
 
-    /// Ends once records are to wait for no more requests.
+    pub(super) fn is_hurried(&self) -> bool {
+        *self.is_hurried.borrow()
+    }
+
+    /// Ends once records are to wait for no more requests, and the end of the epoch is to be announced.
     pub(super) async fn hurried(&self) {
         // As above.
         let _ = self.is_hurried.subscribe().wait_for(|is_hurried| *is_hurried).await;
+    }
+
+    pub(super) fn is_awaited(&self) -> bool {
+        *self.is_awaited.borrow()
+    }
+
+    /// Notes that a standby waits for the announced end, or that none is waited for.
+    pub(super) fn set_awaited(&self) {
+        self.is_awaited.send_replace(true);
+    }
+
+    async fn awaited(&self) {
+        let _ = self.is_awaited.subscribe().wait_for(|is_awaited| *is_awaited).await;
+    }
+
+    /// Ends once the node leads no epoch.
+    async fn over(&self) {
+        let _ = self.epoch.subscribe().wait_for(Option::is_none).await;
     }
 }
 
@@ -182,9 +210,20 @@ impl<A> Handle<A> {
         self.leadership.leader.lock().clone()
     }
 
-    /// Lets records be written at once from now on, in every profile: the server stops.
+    /// Lets records be written at once from now on, in every profile, and announces the end of the
+    /// leadership to standbys: the server stops. The node goes on leading.
     pub fn hurry(&self) {
         self.leadership.is_hurried.send_replace(true);
+    }
+
+    /// Ends once a standby waits for the end that [`Self::hurry`] announces, and will lead less than a second
+    /// after it. It also ends if no standby is known, if none answers within three seconds, and if the node
+    /// does not lead.
+    pub async fn awaited(&self) {
+        let leadership = &self.leadership;
+        let notice = self.edge.pause(MAX_NOTICE);
+        select(select(pin!(leadership.awaited()), pin!(leadership.over())), pin!(notice)).await;
+        leadership.set_awaited();
     }
 
     /// Lets the node stop: a leader executes what it has accepted, and ends its epoch, so that a

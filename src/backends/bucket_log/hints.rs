@@ -9,6 +9,14 @@
 //! A leader that writes no records would look like one that is dead. So it overwrites its beat at an
 //! interval, seldom as long as no standby is known. A beat has the time until the next one, so each
 //! standby knows how long silence means nothing.
+//!
+//! ```text
+//!   leader    stop ──▶ beat: "is ending" ┄┄ goes on ┄┄▶ answer read ──▶ finish ──▶ seal
+//!   standby      next poll: beat read ──▶ hint/standby: answer ──▶ reads the log every 100 ms ──▶ lead
+//! ```
+//!
+//! A leader that stops announces it first, and goes on until a standby has answered. So the polls of a
+//! standby may be as rare as beats are, and a planned hand-over still takes less than a second.
 
 use std::{pin::pin, time::Duration};
 
@@ -35,6 +43,8 @@ const BEATS_PER_CLAIM_CHECK: u32 = 2;
 const MAX_QUIET_CHECKS: u32 = 10;
 /// A standby announces itself once in this many intervals.
 const ANNOUNCE_INTERVALS: u32 = 4 * BEATS_PER_STANDBY_CHECK;
+/// The time between two reads of the answer to the announced end of a leadership.
+const ANSWER_POLL: Duration = Duration::from_millis(100);
 /// The part of an interval that a beat may take, and that passes until one that failed is repeated.
 pub(super) const ATTEMPTS_PER_INTERVAL: u32 = 5;
 
@@ -80,6 +90,9 @@ pub(super) struct Beat {
     pub count: u64,
     /// When the next beat follows, in milliseconds. 0: the leader has ended its epoch.
     pub next_within_ms: u64,
+    /// Whether the leader is about to end its epoch.
+    #[serde(default)]
+    pub is_ending: bool,
 }
 
 impl Beat {
@@ -106,10 +119,16 @@ impl Beat {
         Duration::from_millis(self.next_within_ms)
     }
 
-    /// Whether the leader has ended its epoch by itself, and the log ends at `next` because of that.
-    pub(super) fn is_released_at(&self, next: Slot) -> bool {
-        let ended = Epoch::new(self.epoch).map(|ended| Slot::first_of(ended.next()));
-        self.next_within_ms == 0 && ended == Some(next)
+    /// The epoch of the leader, if it is about to end it.
+    pub(super) fn ending(&self) -> Option<Epoch> {
+        Epoch::new(self.epoch).filter(|_| self.is_ending)
+    }
+
+    /// The epoch that the leader has ended by itself, if the log ends at `next` because of that.
+    pub(super) fn ended_at(&self, next: Slot) -> Option<Epoch> {
+        let has_ended = self.next_within_ms == 0 || self.is_ending;
+        let ended = Epoch::new(self.epoch).filter(|_| has_ended)?;
+        (Slot::first_of(ended.next()) == next).then_some(ended)
     }
 }
 
@@ -138,6 +157,11 @@ impl StandbyWatch {
     fn is_there(&self) -> bool {
         self.quiet_checks < MAX_QUIET_CHECKS
     }
+
+    /// Whether `announcement` is newer than the last one that was checked.
+    fn has_answered(&self, announcement: Option<&Bytes>) -> bool {
+        announcement.is_some() && announcement != self.announcement.as_ref()
+    }
 }
 
 impl<R: Replica> Node<R> {
@@ -153,16 +177,29 @@ impl<R: Replica> Node<R> {
             }
         };
         let mut standby = StandbyWatch::new(hints.read(Hint::Standby).await);
-        let mut count = 0_u32;
+        let (mut count, mut is_ending) = (0_u32, false);
         loop {
             count += 1;
-            let (interval, is_slow) = (self.settings.beat_interval, !standby.is_there());
-            let within = if is_slow { interval.max(SLOW_INTERVAL) } else { interval };
+            let interval = self.settings.beat_interval;
             let attempt = interval / ATTEMPTS_PER_INTERVAL;
-            let written = self.within(attempt, self.write_beat(count, within)).await;
+            if self.leadership.is_hurried() && !is_ending {
+                is_ending = true;
+                // What is read here is no answer to the beat that follows.
+                let announcement = self.within(attempt, hints.read(Hint::Standby)).await;
+                standby.check(announcement.flatten());
+                if !standby.is_there() {
+                    self.leadership.set_awaited();
+                }
+            }
+            let is_slow = !standby.is_there();
+            let within = if is_slow { interval.max(SLOW_INTERVAL) } else { interval };
+            let written = self.within(attempt, self.write_beat(count, within, is_ending)).await;
             // What is read until the next beat must not delay it.
             let pause = if written == Some(true) { within } else { attempt };
             let reads = async {
+                if is_ending && !self.leadership.is_awaited() {
+                    self.wait_for_answer(hints.as_ref(), &standby).await;
+                }
                 if (is_slow || count.is_multiple_of(BEATS_PER_CLAIM_CHECK))
                     && let Some(intent) = self.next_claim().await
                 {
@@ -173,8 +210,27 @@ impl<R: Replica> Node<R> {
                 }
                 pending().await
             };
-            if let Some(intent) = self.within(pause, reads).await {
+            let stop = async {
+                if is_ending {
+                    pending::<()>().await;
+                }
+                self.leadership.hurried().await;
+            };
+            if let Either::Left((Some(intent), _)) =
+                select(pin!(self.within(pause, reads)), pin!(stop)).await
+            {
                 return intent;
+            }
+        }
+    }
+
+    /// Waits until a standby has answered to the announced end, or is waited for no longer.
+    async fn wait_for_answer(&self, hints: &dyn Hints, standby: &StandbyWatch) {
+        while !self.leadership.is_awaited() {
+            if standby.has_answered(hints.read(Hint::Standby).await.as_ref()) {
+                self.leadership.set_awaited();
+            } else {
+                self.edge.pause(ANSWER_POLL).await;
             }
         }
     }
@@ -198,7 +254,7 @@ impl<R: Replica> Node<R> {
         hints.write(Hint::Leader, beat.encode()).await;
     }
 
-    async fn write_beat(&self, count: u32, within: Duration) -> bool {
+    async fn write_beat(&self, count: u32, within: Duration, is_ending: bool) -> bool {
         let (Some(hints), Some(_)) = (&self.hints, self.leadership.epoch()) else { return true };
         let Slot { epoch, seq } = self.replica.tail().next;
         let beat = Beat {
@@ -207,6 +263,7 @@ impl<R: Replica> Node<R> {
             address: self.settings.address.clone(),
             count: count.into(),
             next_within_ms: within.as_millis() as u64,
+            is_ending,
         };
         hints.write(Hint::Leader, beat.encode()).await
     }
@@ -221,20 +278,29 @@ impl<R: Replica> Node<R> {
 /// When a standby has announced itself.
 #[derive(Debug, Default)]
 pub(super) struct Announcement {
-    last: Option<(Option<Epoch>, Timestamp)>,
+    last: Option<(Addressee, Timestamp)>,
     count: u64,
 }
 
+/// The leader that a standby announces itself to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Addressee {
+    /// Its epoch.
+    pub epoch: Option<Epoch>,
+    /// Whether it has announced its end, which it waits for an answer to.
+    pub is_ending: bool,
+}
+
 impl Announcement {
-    /// Announces this node to the leader of `newest`, unless it has done so a short time ago.
-    pub(super) async fn renew<R: Replica>(&mut self, node: &Node<R>, newest: Option<Epoch>) {
+    /// Announces this node to a leader, unless it has done so a short time ago.
+    pub(super) async fn renew<R: Replica>(&mut self, node: &Node<R>, leader: Addressee) {
         let Some(hints) = &node.hints else { return };
         let now = node.edge.clock.now();
         let interval = node.settings.beat_interval * ANNOUNCE_INTERVALS;
-        if self.last.is_some_and(|(epoch, at)| epoch == newest && now.since(at) < interval) {
+        if self.last.is_some_and(|(last, at)| last == leader && now.since(at) < interval) {
             return;
         }
-        self.last = Some((newest, now));
+        self.last = Some((leader, now));
         self.count += 1;
         let announcement = format!("{:032x} {}", node.nonce, self.count);
         hints.write(Hint::Standby, announcement.into()).await;
@@ -263,15 +329,31 @@ mod tests {
     }
 
     #[test]
-    fn a_release_names_the_slot_behind_the_seal() {
+    fn an_answer_differs_from_what_the_leader_has_read() {
+        let [old, new] = ["old", "new"].map(|text| Bytes::from_static(text.as_bytes()));
+        let mut standby = StandbyWatch::new(None);
+        assert!(!standby.has_answered(None) && standby.has_answered(Some(&old)));
+        standby.check(Some(old.clone()));
+        assert!(!standby.has_answered(Some(&old)) && !standby.has_answered(None));
+        assert!(standby.has_answered(Some(&new)));
+    }
+
+    #[test]
+    fn a_leader_that_ends_its_epoch_is_known_by_its_beat_and_seal() {
         let epoch = Epoch::FIRST;
         let released = Beat { epoch: 1, ..Beat::default() };
         let next = Slot::first_of(epoch.next());
-        assert!(released.is_released_at(next));
-        assert!(!released.is_released_at(Slot::first_of(epoch)));
         let beat = Beat { next_within_ms: 4_000, ..released.clone() };
-        assert!(!beat.is_released_at(next));
-        assert_eq!(Beat::decode(&beat.encode()), Some(beat));
+        let ending = Beat { is_ending: true, ..beat.clone() };
+        for ended in [&released, &ending] {
+            assert_eq!(ended.ended_at(next), Some(epoch));
+            assert_eq!(ended.ended_at(Slot::first_of(epoch)), None);
+        }
+        assert_eq!(beat.ended_at(next), None);
+        assert_eq!([&released, &beat, &ending].map(Beat::ending), [None, None, Some(epoch)]);
+        assert_eq!(Beat::decode(&ending.encode()), Some(ending));
+        let earlier = r#"{"epoch":1,"seq":0,"address":"","count":0,"next_within_ms":4000}"#;
+        assert_eq!(Beat::decode(earlier.as_bytes()), Some(beat), "of an earlier build");
         assert_eq!(Beat::decode(b"no beat"), None);
     }
 }

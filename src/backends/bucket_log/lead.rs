@@ -58,7 +58,31 @@ impl<R: Replica> Node<R> {
         if self.is_overtaken().await? {
             return Ok(None);
         }
-        let mut epoch = newest.map_or(Epoch::FIRST, Epoch::next);
+        self.lead_from(newest.map_or(Epoch::FIRST, Epoch::next), intent, beat.as_ref()).await
+    }
+
+    /// Tries to lead the epoch after `ended`, whose seal is the end of the local state; none if another node
+    /// was faster. A leader that ends its epoch is waited for, so this takes few requests: the log was read
+    /// up to that seal, and no other epoch is to be sealed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::lead`].
+    pub(super) async fn succeed(&self, ended: Epoch) -> Result<Option<Leading>, LogError> {
+        // With a later claim, there may be more to read. The other node need not be disturbed, either.
+        if self.newest_epoch().await != Some(ended) {
+            return Ok(None);
+        }
+        self.lead_from(ended.next(), Intent::Succeed, None).await
+    }
+
+    /// Claims `epoch` or a later one, seals all before it, and starts it. `beat` was read before the log.
+    async fn lead_from(
+        &self,
+        mut epoch: Epoch,
+        intent: Intent,
+        beat: Option<&Beat>,
+    ) -> Result<Option<Leading>, LogError> {
         while !self.claims(epoch, intent).await? {
             if self.leadership.epoch().is_none() {
                 return Ok(None);
@@ -68,7 +92,7 @@ impl<R: Replica> Node<R> {
             epoch = epoch.next();
         }
         while self.replica.tail().next.epoch < epoch {
-            self.seal(beat.as_ref()).await?;
+            self.seal(beat).await?;
             if self.is_overtaken().await? {
                 return Ok(None);
             }

@@ -21,8 +21,8 @@
 //! the newest), `truncate` (what may be removed). The edges: [`address`], [`bucket`], `probe` (which
 //! stores can have a log), [`replica`], [`handle`].
 //! The procedures: `follow`, `lead`, `serve`, `pace` (when a PUT starts), `hedge` (when it is sent again),
-//! `handover` (to a process that replaces the leader), `fence` (what a leader reads again), `snapshot`,
-//! `hints` and `takeover` (when to try), and [`node`], which connects them. [`LogReader`]
+//! `handover` (to a process that replaces the leader), `fence` (what a leader reads again), `snapshot`
+//! with `parts`, `hints` and `takeover` (when to try), and [`node`], which connects them. [`LogReader`]
 //! reads a log from outside, and [`seed()`] begins one with a state.
 
 pub mod address;
@@ -46,6 +46,7 @@ mod newest;
 pub mod node;
 pub mod object;
 mod pace;
+mod parts;
 mod planted;
 mod probe;
 mod reader;

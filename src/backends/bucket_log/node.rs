@@ -21,9 +21,10 @@ use super::planted::PlantedBug;
 use super::{
     bucket::Edge,
     error::LogError,
+    follow::Followed,
     handle::{Handle, Leadership, LogRequest},
     handover::Intent,
-    hints::{Announcement, Beat, Hints},
+    hints::{Addressee, Announcement, Beat, Hints},
     identity::identify,
     key::{Epoch, Slot},
     object::{Header, Kind, LogId, Object},
@@ -37,6 +38,12 @@ use super::{
 /// A standby whose leader beats reads the log once in this many polls, even if the beat says that
 /// nothing is new.
 const POLLS_PER_FOLLOW: u64 = 15;
+/// The time between two reads of the log of a leader that is about to end its epoch.
+const END_POLL: Duration = Duration::from_millis(100);
+/// How many such reads there are at most between two reads of the beat.
+const MAX_END_POLLS: u128 = 10;
+/// The slots that such a read begins with: about as many as a busy leader fills between two.
+const END_READ_AHEAD: u64 = 12;
 
 /// The bounds of a node.
 #[derive(Clone, Debug)]
@@ -214,46 +221,80 @@ impl<R: Replica> Node<R> {
         }
         let mut wait = self.begin_wait();
         let mut announcement = Announcement::default();
-        let mut leader = None;
+        let (mut leader, mut ending) = (None, None);
         for poll in 0_u64.. {
             let beat = self.read_beat().await;
             let here = self.replica.tail().next;
             let has_news = beat.as_ref().is_none_or(|beat| !beat.is_at(here));
-            if has_news || poll % POLLS_PER_FOLLOW == 0 {
+            // What a leader writes before its end was read a moment ago.
+            let is_read = ending.is_some() && ending == beat.as_ref().and_then(Beat::ending);
+            if (has_news && !is_read) || poll % POLLS_PER_FOLLOW == 0 {
                 self.catch_up().await?;
             }
             let newest = *self.known.lock();
+            ending = beat.as_ref().and_then(Beat::ending).filter(|ending| newest == Some(*ending));
             if leader != newest
                 && let Some(epoch) = newest
             {
                 self.leadership.set_leader(self.claim(epoch).await?.address);
                 leader = newest;
             }
-            announcement.renew(self, newest).await;
+            let addressee = Addressee { epoch: newest, is_ending: ending.is_some() };
+            announcement.renew(self, addressee).await;
             let next = self.replica.tail().next;
-            let is_released = beat.as_ref().is_some_and(|beat| beat.is_released_at(next))
-                && newest == next.epoch.previous();
-            if is_released {
-                // Other standbys try, too.
-                self.edge
-                    .pause(self.edge.span(Duration::ZERO, self.settings.poll_interval / 4))
-                    .await;
-            }
-            let now = self.edge.clock.now();
-            if wait.is_over((next, newest, beat), now) || is_released {
-                if let Some(leading) = self.lead(Intent::Succeed).await? {
-                    return self.serve(leading, requests).await;
-                }
-                wait = self.begin_wait();
-            }
+            // Another node may have claimed the next epoch, and be lost since. Then the wait goes on.
+            let ended = beat.as_ref().and_then(|beat| beat.ended_at(next));
+            let mut ended = ended.filter(|ended| newest == Some(*ended));
+            let is_lost = wait.is_over((next, newest, beat), self.edge.clock.now());
             refuse_waiting(requests);
-            let pause = pin!(self.edge.pause(wait.pause(self.settings.poll_interval)));
-            select(pause, pin!(self.leadership.released())).await;
+            if ended.is_none() && !is_lost {
+                let pause = wait.pause(self.settings.poll_interval);
+                match ending {
+                    Some(epoch) => ended = self.follow_to_end(epoch, pause).await?,
+                    None => self.pause_unless_released(pause).await,
+                }
+            }
             if self.leadership.is_released() {
                 break;
             }
+            if ended.is_some() || is_lost {
+                let leading = match ended {
+                    Some(ended) => self.succeed(ended).await?,
+                    None => self.lead(Intent::Succeed).await?,
+                };
+                if let Some(leading) = leading {
+                    return self.serve(leading, requests).await;
+                }
+                wait = self.begin_wait();
+                self.pause_unless_released(self.settings.poll_interval).await;
+            }
         }
         Ok(Ended::Released)
+    }
+
+    /// Reads the log often for about `span`, until the leader has ended `epoch`: that epoch, once it has.
+    async fn follow_to_end(&self, epoch: Epoch, span: Duration) -> Result<Option<Epoch>, LogError> {
+        let polls = (span.as_millis() / END_POLL.as_millis()).clamp(1, MAX_END_POLLS);
+        for _ in 0..polls {
+            self.pause_unless_released(END_POLL).await;
+            if self.leadership.is_released() {
+                break;
+            }
+            if self.follow(END_READ_AHEAD).await? == Followed::Elsewhere {
+                self.catch_up().await?;
+                break;
+            }
+            let next = self.replica.tail().next;
+            if next.epoch != epoch {
+                return Ok((next == Slot::first_of(epoch.next())).then_some(epoch));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Waits for `span`, or until the node is to stop.
+    async fn pause_unless_released(&self, span: Duration) {
+        select(pin!(self.edge.pause(span)), pin!(self.leadership.released())).await;
     }
 
     fn begin_wait(&self) -> Wait {

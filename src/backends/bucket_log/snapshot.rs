@@ -5,7 +5,7 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::future::join_all;
+use futures_util::{FutureExt as _, StreamExt as _, future::join_all, stream::BoxStream};
 use tidegate_core::time::Timestamp;
 
 use super::{
@@ -17,6 +17,7 @@ use super::{
     key::{Epoch, ObjectKey, Slot},
     node::Node,
     object::{Hash, Kind, LogId, Object},
+    parts::in_order,
     replica::{Frozen, NextPart, Replica, SnapshotParts},
     tail::{NotNext, Tail},
     truncate::Removable,
@@ -101,8 +102,11 @@ impl<R: Replica> Node<R> {
     /// state is what it was. Usually a newer snapshot has replaced this one, so the caller looks
     /// again.
     pub(super) async fn restore(&self, snapshot: &Snapshot) -> Result<Option<ObjectKey>, LogError> {
-        let mut parts =
-            Download { edge: &self.edge, snapshot, index: 0, gone: None, problem: None };
+        let edge = &self.edge;
+        let read =
+            move |index| async move { (index, edge.read(&snapshot.part(index)).await) }.boxed();
+        let found = in_order(snapshot.manifest.parts.len(), read);
+        let mut parts = Download { snapshot, found, gone: None, problem: None };
         let restored = self.replica.restore(&mut parts).await;
         if let Some((key, problem)) = parts.problem {
             return Err(LogError::object(&key, problem));
@@ -165,11 +169,11 @@ pub(super) async fn upload_parts(
     Ok(())
 }
 
-/// Reads the parts of a snapshot in order, and compares them with the manifest.
+/// The parts of a snapshot in order, each compared with the manifest.
 struct Download<'a> {
-    edge: &'a Edge,
     snapshot: &'a Snapshot,
-    index: usize,
+    /// What is in the bucket for each part, with its number.
+    found: BoxStream<'a, (usize, Option<Bytes>)>,
     /// The part that is gone.
     gone: Option<ObjectKey>,
     problem: Option<(ObjectKey, &'static str)>,
@@ -178,22 +182,16 @@ struct Download<'a> {
 #[async_trait]
 impl SnapshotParts for Download<'_> {
     async fn next(&mut self) -> NextPart {
-        let Some(part) = self.snapshot.manifest.parts.get(self.index) else {
-            return NextPart::End;
-        };
-        let key = self.snapshot.part(self.index);
-        self.index += 1;
-        match self.edge.read(&key).await {
-            Some(bytes) if Hash::of(&bytes).0 == part.hash => NextPart::Part(bytes),
+        let Some((index, found)) = self.found.next().await else { return NextPart::End };
+        match found {
+            Some(bytes) if self.snapshot.has(index, &bytes) => return NextPart::Part(bytes),
             Some(_) => {
-                self.problem = Some((key, "its hash is not the one of the manifest"));
-                NextPart::Gone
+                let problem = "its hash is not the one of the manifest";
+                self.problem = Some((self.snapshot.part(index), problem));
             }
-            None => {
-                self.gone = Some(key);
-                NextPart::Gone
-            }
+            None => self.gone = Some(self.snapshot.part(index)),
         }
+        NextPart::Gone
     }
 
     fn accepts(&mut self, tail: &Tail) -> bool {

@@ -1,7 +1,7 @@
 //! `tidegate serve --log`: a server whose data is in a bucket.
 //!
 //! ```text
-//!   probe the bucket ─▶ follow (503) ─▶ lead: serve ─┬▶ SIGTERM: finish, end the epoch, exit
+//!   probe the bucket ─▶ follow (503) ─▶ lead: serve ─┬▶ SIGTERM: announce it, finish, end the epoch, exit
 //!                                                    └▶ another server leads: exit
 //! ```
 //!
@@ -36,7 +36,7 @@ use tidegate_server::{
 
 /// How long the end of the epoch may take at a stop. A standby takes over after its wait then.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How much longer than the set time a stop may take.
+/// How much longer than the set time a stop may take, with the wait for a standby.
 const STOP_MARGIN: Duration = Duration::from_secs(5);
 /// How long responses in progress may take after another server leads.
 const REFUSAL_TIME: Duration = Duration::from_millis(500);
@@ -119,6 +119,15 @@ pub(super) async fn run(
     switch.set(routes.leading(assembled.router.clone()));
     let serving = assembled.serve(address, closing.clone(), listener).await;
     ctx.note(format_args!("tidegate leads {bucket} on http://{address}"));
+    let announced = async {
+        stopped.await?;
+        supervisor::stopping();
+        let stopped_at = clock.now();
+        handle.hurry();
+        // This server serves until a standby waits for its end.
+        handle.awaited().await;
+        anyhow::Ok(stopped_at)
+    };
     tokio::select! {
         ended = &mut node => {
             switch.set(routes.following());
@@ -126,16 +135,13 @@ pub(super) async fn run(
             clock.sleep(REFUSAL_TIME).await;
             exit(ended)
         }
-        stopped = &mut stopped => {
-            stopped?;
-            supervisor::stopping();
-            handle.hurry();
+        stopped_at = announced => {
             // The last commits of a stop need the bucket.
-            let limit = settings.shutdown_seconds.duration() + STOP_MARGIN;
+            let limit = stopped_at? + settings.shutdown_seconds.duration() + STOP_MARGIN;
             tokio::select! {
                 () = serving.stop() => release(&handle, node).await,
                 ended = &mut node => exit(ended),
-                () = clock.sleep(limit) => {
+                () = clock.sleep_until(limit) => {
                     tracing::warn!("the bucket does not answer at the stop: the epoch stays open");
                     Ok(ExitCode::Ok)
                 }

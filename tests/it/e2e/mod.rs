@@ -50,3 +50,11 @@ mod simulate;
 mod stream;
 mod traces;
 mod transactions;
+
+/// The number of rounds of a test on a local stack, at least 1: one unless `TIDEGATE_LOCAL_STACK_ROUNDS`
+/// sets it, as the full check does.
+#[allow(clippy::disallowed_methods, reason = "tests have no settings")]
+fn rounds() -> usize {
+    let set = std::env::var("TIDEGATE_LOCAL_STACK_ROUNDS").ok();
+    set.and_then(|text| text.parse().ok()).unwrap_or(1).max(1)
+}

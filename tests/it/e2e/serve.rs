@@ -4,7 +4,7 @@ use std::{
     ffi::OsStr,
     fs::File,
     path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus, Stdio},
+    process::{Child, Command, ExitStatus, Output, Stdio},
     sync::Arc,
 };
 
@@ -97,6 +97,14 @@ impl Setup {
     /// Where the data is.
     pub fn data(&self) -> PathBuf {
         self.dir.path().join("data")
+    }
+
+    /// Runs `tidegate log` with these arguments on the log of the server, which need not run.
+    pub fn on_log(&self, args: &[&str]) -> Ran {
+        let flag = self.args.iter().position(|arg| arg == "--log").expect("the server has a log");
+        let mut command = program([&["log"], args].concat());
+        command.args(&self.args[flag..flag + 2]).envs(self.env.iter().cloned());
+        Ran::of(command.output().unwrap())
     }
 
     fn spawn(&self) -> (Child, PathBuf) {
@@ -270,8 +278,7 @@ impl Tidegate {
         }
         let output =
             tokio::process::Command::from(command).kill_on_drop(true).output().await.unwrap();
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        Ran { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+        Ran::of(output)
     }
 }
 
@@ -299,6 +306,11 @@ pub struct Ran {
 }
 
 impl Ran {
+    fn of(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Self { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    }
+
     /// Its output after it exited with success.
     #[track_caller]
     pub fn ok(self) -> String {

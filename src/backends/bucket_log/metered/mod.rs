@@ -3,10 +3,11 @@
 //!
 //! The tables in `docs/deploy-bucket.md` are those of this module; `UPDATE_EXPECT=1` writes them.
 //!
-//! Read [`store`] for the requests, [`run`] for nodes and jobs.
+//! Read [`store`] for the requests, [`run`] for nodes and jobs, and [`stop`] for planned hand-overs.
 
 mod pace;
 mod run;
+mod stop;
 mod store;
 
 use std::{fmt::Write as _, fs, sync::Arc, time::Duration};

@@ -29,6 +29,8 @@ use crate::bucket_log::{Edge, Handle, Node, NodeSettings, StoreBucket};
 /// How long after each commit of a job the next one comes, in milliseconds: it is enqueued, a waiting
 /// worker leases it, works and reports.
 const COMMITS_OF_A_JOB: [i64; 3] = [1, 50, 0];
+/// The time between two writes of a client, in milliseconds.
+const CLIENT_PAUSE: i64 = 20;
 /// The longest time, in milliseconds, in which a node must lead.
 const MAX_WAIT: i64 = 120_000;
 
@@ -38,6 +40,20 @@ pub struct Measured {
     pub requests: Requests,
     /// Jobs that ended.
     pub jobs: f64,
+}
+
+/// When a node has acknowledged commits, in milliseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Acknowledged {
+    pub first: Option<i64>,
+    pub last: Option<i64>,
+}
+
+impl Acknowledged {
+    fn note(&mut self, at: i64) {
+        self.first.get_or_insert(at);
+        self.last = Some(at);
+    }
 }
 
 /// A handle of a node, and its replica.
@@ -163,6 +179,26 @@ impl Run {
                 run.executor.spawn(Actor::Client, async move { job.run_job(number).await });
             }
         });
+    }
+
+    /// Writes to each of `numbers` in turn, without end: the commits that each has acknowledged.
+    pub fn write_always<const N: usize>(
+        self: &Arc<Self>,
+        numbers: [usize; N],
+    ) -> Arc<Mutex<[Acknowledged; N]>> {
+        let all = Arc::new(Mutex::new([Acknowledged::default(); N]));
+        let (run, acknowledged) = (Arc::clone(self), Arc::clone(&all));
+        self.executor.spawn(Actor::Client, async move {
+            loop {
+                for (index, number) in numbers.into_iter().enumerate() {
+                    if run.submit(number, 1).await {
+                        acknowledged.lock()[index].note(run.executor.now());
+                    }
+                }
+                run.executor.elapse(CLIENT_PAUSE).await;
+            }
+        });
+        all
     }
 
     async fn run_job(&self, number: usize) {

@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures_util::{FutureExt as _, StreamExt as _, stream::BoxStream};
 use tidegate_core::time::Timestamp;
 
 use super::{
@@ -25,7 +26,8 @@ use super::{
         follow::{check_schema, next_read_ahead},
         hints::Beat,
         key::{Epoch, ObjectKey, Slot},
-        object::{Hash, Kind},
+        object::Kind,
+        parts::in_order,
         replica::{NextPart, Replica, Restored, SnapshotParts},
         snapshot::Snapshot,
         tail::Tail,
@@ -219,7 +221,11 @@ impl LogReader {
     }
 
     async fn download<R: Replica>(&self, snapshot: &Snapshot, replica: &R) -> Result<(), Stop> {
-        let mut parts = Download { reader: self, snapshot, index: 0, stop: None };
+        let edge = &self.edge;
+        let reading =
+            move |index| async move { (index, read(edge, &snapshot.part(index)).await) }.boxed();
+        let found = in_order(snapshot.manifest.parts.len(), reading);
+        let mut parts = Download { snapshot, found, stop: None };
         let restored = replica.restore(&mut parts).await;
         if let Some(stop) = parts.stop {
             return Err(stop);
@@ -280,11 +286,11 @@ impl LogReader {
     }
 }
 
-/// Reads the parts of a snapshot in order, and compares them with its manifest.
+/// The parts of a snapshot in order, each compared with its manifest.
 struct Download<'a> {
-    reader: &'a LogReader,
     snapshot: &'a Snapshot,
-    index: usize,
+    /// What is in the bucket for each part, with its number.
+    found: BoxStream<'a, (usize, Result<Option<Bytes>, LogError>)>,
     stop: Option<Stop>,
 }
 
@@ -298,13 +304,10 @@ impl Download<'_> {
 #[async_trait]
 impl SnapshotParts for Download<'_> {
     async fn next(&mut self) -> NextPart {
-        let Some(part) = self.snapshot.manifest.parts.get(self.index) else {
-            return NextPart::End;
-        };
-        let key = self.snapshot.part(self.index);
-        self.index += 1;
-        match read(&self.reader.edge, &key).await {
-            Ok(Some(bytes)) if Hash::of(&bytes).0 == part.hash => NextPart::Part(bytes),
+        let Some((index, found)) = self.found.next().await else { return NextPart::End };
+        let key = self.snapshot.part(index);
+        match found {
+            Ok(Some(bytes)) if self.snapshot.has(index, &bytes) => NextPart::Part(bytes),
             Ok(Some(_)) => {
                 self.fail(LogError::object(&key, "its hash is not the one of the manifest"))
             }

@@ -9,6 +9,7 @@
 //! | a request or its answer is lost, late by minutes, repeated, or refused | [`network`] |
 //! | a node is frozen for up to 90 seconds, at any request or before it seals | [`world`], [`network`] |
 //! | a node is killed, with or without its disk; the disk lags behind | [`world`], [`kv`] |
+//! | a node is stopped as a server is, which hands over | [`world`] |
 //! | a clock jumps by an hour | [`world`] |
 //! | a hint is lost, or an older one replaces it | [`network`] |
 //!
@@ -26,7 +27,7 @@ mod world;
 
 use bugs::Bug;
 use replacement::REPLACED;
-use world::{Scenario, Summary, WITH_HINTS, WITHOUT_HINTS, World};
+use world::{STOPPED, Scenario, Summary, WITH_HINTS, WITHOUT_HINTS, World};
 
 /// Seeds that are searched for a planted bug, at least.
 const SEEDS_OF_A_BUG: u64 = 40;
@@ -85,6 +86,11 @@ fn the_log_keeps_its_invariants_whatever_goes_wrong() {
 #[test]
 fn the_log_keeps_its_invariants_with_hints() {
     keep_invariants(6, WITH_HINTS);
+}
+
+#[test]
+fn the_log_keeps_its_invariants_while_leaders_are_stopped() {
+    keep_invariants(6, STOPPED);
 }
 
 #[test]

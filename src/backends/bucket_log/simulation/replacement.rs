@@ -8,7 +8,7 @@ use super::{
     executor::Actor,
     kv::Command,
     oracle,
-    world::{self, END_AT, NODES, Scenario, WITHOUT_HINTS, World},
+    world::{self, END_AT, NODES, Scenario, WITH_HINTS, WITHOUT_HINTS, World},
 };
 use crate::bucket_log::{
     NodeSettings,
@@ -109,7 +109,7 @@ impl World {
 
     /// A world in which a node has led for a while without a pause between writes.
     fn with_busy_leader(seed: u64, bug: Option<Bug>) -> Arc<Self> {
-        let scenario = Scenario { settings: settings_of_long_epochs, has_hints: true };
+        let scenario = Scenario { settings: settings_of_long_epochs, ..WITH_HINTS };
         let world = Self::without_faults(seed, bug, scenario);
         (0..REPLACEMENT).for_each(|node| world.boot(node));
         world.executor.spawn(Actor::Client, Arc::clone(&world).write_forever());

@@ -38,6 +38,8 @@ const SETTLED_AT: i64 = 470_000;
 pub const END_AT: i64 = 700_000;
 /// The longest timer of a clock, after which it looks at the time.
 const MAX_TIMER: Duration = Duration::from_secs(10);
+/// The time from the stop of a node to its next start.
+const RETIRED_FOR: i64 = 6_000;
 /// How long a client waits for an answer of a node.
 const CALL_TIMEOUT: i64 = 4_000;
 
@@ -61,13 +63,17 @@ pub struct Scenario {
     /// The bounds of a node, by its number.
     pub settings: fn(usize) -> NodeSettings,
     pub has_hints: bool,
+    /// Whether nodes are stopped as servers are, which announce their end.
+    pub has_stops: bool,
 }
 
 /// Nodes without hints. A standby tries to lead whenever the leader is idle, so there are many
 /// takeovers.
-pub const WITHOUT_HINTS: Scenario = Scenario { settings, has_hints: false };
+pub const WITHOUT_HINTS: Scenario = Scenario { settings, has_hints: false, has_stops: false };
 /// Nodes with hints.
 pub const WITH_HINTS: Scenario = Scenario { has_hints: true, ..WITHOUT_HINTS };
+/// Nodes with hints, some of which are stopped and hand over.
+pub const STOPPED: Scenario = Scenario { has_stops: true, ..WITH_HINTS };
 
 struct NodeState {
     /// The handle and the replica of its present life, once it is open.
@@ -282,7 +288,7 @@ impl World {
             clock: Arc::new(NodeClock { world: Arc::clone(self), node: number }),
             entropy: Arc::new(RunEntropy(Arc::clone(self))),
         };
-        let Scenario { settings, has_hints } = self.scenario;
+        let Scenario { settings, has_hints, .. } = self.scenario;
         let opened = Node::open(edge, Arc::clone(&replica), settings(number)).await;
         let (mut node, handle) = match opened {
             Ok((node, handle)) => (node.with(self.bug.and_then(Bug::within)), handle),
@@ -306,6 +312,19 @@ impl World {
         self.boot(node);
     }
 
+    /// Stops a node as a server does, and starts it again later.
+    fn retire(self: &Arc<Self>, node: usize) {
+        let Some((handle, _)) = self.open(node) else { return };
+        let world = Arc::clone(self);
+        self.executor.spawn(Actor::Client, async move {
+            handle.hurry();
+            handle.awaited().await;
+            handle.release();
+            world.executor.elapse(RETIRED_FOR).await;
+            world.kill(node, false);
+        });
+    }
+
     /// Ends the life of a node. Its requests that are under way arrive.
     pub fn stop(&self, node: usize) {
         self.executor.kill(node);
@@ -325,6 +344,7 @@ impl World {
                     let skew = executor.pick(&[-3_600_000, -5_000, 5_000, 3_600_000]);
                     self.nodes[node].skew.fetch_add(skew, Ordering::Relaxed);
                 }
+                ..0.95 if self.scenario.has_stops => self.retire(node),
                 _ => {}
             }
             self.faults.fetch_add(1, Ordering::Relaxed);

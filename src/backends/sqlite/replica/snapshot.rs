@@ -10,6 +10,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use flate2::{Compression, read::DeflateDecoder, write::DeflateEncoder};
+use futures_util::future::join;
 use rusqlite::Connection;
 
 use super::{
@@ -146,11 +147,14 @@ pub(super) async fn download(
 ) -> Result<Option<Downloaded>, ReplicaError> {
     let copy = Copy::next_to(file);
     let mut to = crate::private::open(&copy.0).map_err(ReplicaError::new)?;
+    let mut next = parts.next().await;
     loop {
-        match parts.next().await {
+        match next {
             NextPart::Part(part) => {
-                let written = move || write_part(&mut to, &part).map(|()| to);
-                to = blocking(written).await?.map_err(ReplicaError::new)?;
+                let write = blocking(move || write_part(&mut to, &part).map(|()| to));
+                let (written, after) = join(write, parts.next()).await;
+                to = written?.map_err(ReplicaError::new)?;
+                next = after;
             }
             NextPart::End => break,
             NextPart::Gone => return Ok(None),

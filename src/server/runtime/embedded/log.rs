@@ -25,3 +25,6 @@ impl Server {
         Self::builder_of(store, objects, guard, keys)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,8 @@
 //! The server is killed at random instants, some of them during its start, while clients enqueue
 //! and workers work: single jobs, batches, PUTs, events, transactions of a database, a schedule, pushes,
 //! pulls, limits, a rate and a plugin. No acknowledged job is lost, no limit and no rate is exceeded, and no
-//! at-most-once job runs twice. A server whose data is in a bucket loses its disk with each kill.
+//! at-most-once job runs twice. A server whose data is in a bucket loses its disk with each kill. At the end,
+//! its log is verified, and restores the database that the last server has.
 //!
 //! The expectation comes from the clients' own records: the acknowledged jobs, and the start and
 //! end of each attempt. An attempt counts until its report is sent or its lease ends, whichever
@@ -11,6 +12,7 @@
 mod books;
 mod load;
 mod outages;
+mod replay;
 mod rolling;
 mod transactions;
 
@@ -31,6 +33,7 @@ use tokio::task::JoinHandle;
 use self::{
     books::Books,
     load::{LIMIT, RATE, SHARED, SHARES, Way},
+    replay::the_log_restores,
 };
 use super::{
     api::Api,
@@ -40,6 +43,7 @@ use super::{
         new_log_in_s3, server_of_log,
         stand_in::{Conditions, StandIn},
     },
+    rounds,
     serve::{Setup, Tidegate},
     target::Target,
     wait::{eventually, until},
@@ -207,6 +211,11 @@ impl Running {
         let (acknowledged, ordered) = (books.acknowledged.lock().len(), books.ordered.lock().len());
         let attempts: usize = books.started.lock().values().map(Vec::len).sum();
         println!("{acknowledged} jobs, {ordered} orders, {attempts} attempts seen");
+        if matches!(self.store, Store::Log) {
+            // None of them leads meanwhile.
+            self.tides.drain(..).for_each(|standby| drop(standby.kill()));
+            the_log_restores(&tide.stop().await);
+        }
     }
 }
 
@@ -422,6 +431,17 @@ async fn machines_of_a_log_lost_two_hundred_times_lose_nothing() {
 async fn on_a_local_stack_lost_machines_lose_nothing_of_a_log() {
     let log = new_log_in_s3().await;
     loses_nothing_and_keeps_limits(Servers::of_log(2, || server_of_log(&log)), 20).await;
+}
+
+/// Two hundred machines in the five rounds of the full check.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes; cargo xtask check --full runs it"]
+async fn on_a_local_stack_many_lost_machines_lose_nothing_of_a_log() {
+    for servers in [1, 2] {
+        let log = new_log_in_s3().await;
+        let servers = Servers::of_log(servers, || server_of_log(&log));
+        loses_nothing_and_keeps_limits(servers, 20 * rounds()).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -20,7 +20,7 @@ use super::{
     deployed, jobs_of, open_jobs,
     workers::{EventLog, pull, work},
 };
-use crate::e2e::{api::Api, target::Target};
+use crate::e2e::{api::Api, rounds, target::Target};
 
 /// How long all jobs together may take. A local stack answers only some dozens of calls a second.
 const PATIENCE: Duration = Duration::from_mins(12);
@@ -58,14 +58,6 @@ const MIX: [(&str, usize); 8] = [
     ("free", 40),
     ("pulled", 32),
 ];
-
-/// The number of rounds, at least 1: one unless `TIDEGATE_LOCAL_STACK_ROUNDS` sets it, as the full
-/// check does.
-#[allow(clippy::disallowed_methods, reason = "tests have no settings")]
-fn rounds() -> usize {
-    let set = std::env::var("TIDEGATE_LOCAL_STACK_ROUNDS").ok();
-    set.and_then(|text| text.parse().ok()).unwrap_or(1).max(1)
-}
 
 async fn configure(api: &Api, run: &str, url: &str) {
     let limited = format!("{run}-limited");
