@@ -31,7 +31,7 @@ type Stage = (&'static str, &'static [(&'static str, &'static str)], &'static [&
 /// The load of the test with kills: five rounds of 200 jobs, where `./test` runs one.
 const ROUNDS: (&str, &str) = ("TIDEGATE_LOCAL_STACK_ROUNDS", "5");
 
-const STAGES: [Stage; 22] = [
+const STAGES: [Stage; 23] = [
     ("tests", &[], &["./test"]),
     ("dependencies, doc comments", &[], &["./test", "static"]),
     ("each crate alone", &[], &["bash", "-c", EACH_CRATE_ALONE]),
@@ -61,6 +61,11 @@ const STAGES: [Stage; 22] = [
             "test(bucket_log::simulation::) | test(bucket_log::metered::a_standby) \
              | test(bucket_log::metered::stop::)",
         ],
+    ),
+    (
+        "Postgres and the store in memory: ten seeds of 1,200 commits",
+        &[("TIDEGATE_SEEDS", "10")],
+        &seeds("test(due_jobs_are_those_of_the_store_in_memory)"),
     ),
     (
         "fuzz targets: a minute each",

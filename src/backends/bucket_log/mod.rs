@@ -38,6 +38,8 @@ mod handover;
 mod hedge;
 mod hints;
 mod identity;
+#[cfg(any(test, feature = "testkit"))]
+pub mod immediate;
 pub mod key;
 mod lead;
 #[cfg(test)]

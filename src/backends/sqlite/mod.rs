@@ -10,6 +10,8 @@
 //! each index), [`row`] (the columns of a job), [`step`], [`txn`], [`mod@write`], [`writer`],
 //! [`readers`], [`due`], [`list`], [`job_store`], [`movable`].
 
+#[cfg(all(feature = "bucket", any(test, feature = "testkit")))]
+mod crash;
 mod cursor;
 mod damage;
 mod due;
@@ -46,6 +48,8 @@ use parking_lot::{Mutex, RwLock};
 use rusqlite::Connection;
 use tidegate_core::port::{StoreError, Txn, job_store::Committed};
 
+#[cfg(all(feature = "bucket", any(test, feature = "testkit")))]
+pub use crash::copy_after_crash;
 pub use damage::{Damage, NamedObject, Place, Verified};
 use error::Failure;
 pub use file::{OpenError, backup, database, forget_database};
@@ -54,7 +58,7 @@ use names::Names;
 use readers::Readers;
 pub use repair::{Repaired, repair};
 #[cfg(feature = "bucket")]
-pub use replica::SqliteReplica;
+pub use replica::{SqliteReplica, transactions};
 
 /// The number of jobs by the numbers of queue, type and state.
 type Counts = HashMap<(i64, i64, i64), u64>;

@@ -211,6 +211,12 @@ impl Scheduler {
         .await
     }
 
+    /// Drops every process. They hold what holds this value.
+    pub fn clear(&self) {
+        let processes = std::mem::take(&mut self.state.lock().spawned);
+        drop(processes);
+    }
+
     /// Runs every process until `end`, or until `over` returns true (checked after every step).
     pub fn run(&self, end: Timestamp, mut over: impl FnMut() -> bool) {
         let mut processes: Vec<Process> = Vec::new();

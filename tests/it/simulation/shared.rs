@@ -8,7 +8,8 @@
 //! | pages of due jobs start at known places; a look from the front finds the others | [`Adapter::due`] |
 //! | a job is written as running before its target is called | `Rules::start_unclaimed` of the engines |
 //!
-//! That the real adapter behaves like this is tested next to it, on a real server.
+//! That the real adapter behaves like this is tested next to it, on a real server. It also runs in this
+//! simulation, as the only server of its store.
 
 use std::{
     collections::HashMap,

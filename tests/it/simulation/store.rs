@@ -134,7 +134,6 @@ impl EngineStore {
     }
 
     /// A connection to a store that has its own faults.
-    #[cfg(feature = "aws")]
     pub fn direct(
         store: SharedStore,
         observed: &ObservedStore,

@@ -61,12 +61,14 @@ pub enum Bug {
     ChainAndSnapshotUnchecked,
     /// A busy leader does not look for the claim of a node that replaces it. It breaks no invariant.
     ReplacementIgnored,
+    /// A node writes to its database what no record has. Only the rows show it.
+    WrittenPastLog,
 }
 
 impl Bug {
-    /// Every bug that breaks an invariant; the first seed of those that are searched for it, near one
-    /// that finds it; and the starts of the problems that it may cause. Another problem does not count:
-    /// the run has not reached the rule then.
+    /// Every bug that breaks an invariant of nodes without databases; the first seed of those that are
+    /// searched for it, near one that finds it; and the starts of the problems that it may cause. Another
+    /// problem does not count: the run has not reached the rule then.
     pub const ALL: [(Self, u64, &'static [&'static str]); 25] = [
         (Self::NoSeal, 0, &["B2: ", "B7: "]),
         (Self::OneEpochSealed, 0, &["B2: ", "B7: ", "B9: "]),

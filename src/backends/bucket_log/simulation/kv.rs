@@ -1,15 +1,19 @@
 //! The replica of the simulation: values by key, changed by conditional writes.
 
-use std::{collections::BTreeMap, ops::RangeInclusive, sync::Arc};
+use std::{collections::BTreeMap, ops::RangeInclusive, path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::{bugs::Bug, world::World};
+use super::{
+    bugs::Bug,
+    world::{OpenNode, World},
+};
 use crate::bucket_log::{
-    Durable, Frozen, NextPart, Replica, ReplicaError, Restored, SnapshotParts, Tail, body,
+    Durable, Frozen, Handle, LogRefusal, NextPart, Replica, ReplicaError, Restored, SnapshotParts,
+    Tail, body,
     key::{Epoch, Slot},
     object::{Hash, Kind, Object},
 };
@@ -31,6 +35,15 @@ impl Command {
     pub fn encode(&self) -> Bytes {
         body::encode(self)
     }
+}
+
+/// The commands of an object.
+pub fn commands(object: &Object) -> Vec<Command> {
+    if object.header.kind != Kind::Record {
+        return Vec::new();
+    }
+    let commands = body::unpack(&object.body).expect("a record has commands");
+    commands.iter().map(|command| body::decode(command).expect("it is a command")).collect()
 }
 
 /// A version of a key, and the write that made it.
@@ -76,18 +89,19 @@ impl State {
 
     /// Applies the next object: the commands with their answers.
     pub fn apply(&mut self, object: &Object) -> Vec<(Command, bool)> {
-        let mut answers = Vec::new();
-        match object.header.kind {
-            Kind::Record => {
-                for command in body::unpack(&object.body).expect("a record has commands") {
-                    let command: Command = body::decode(&command).expect("it is a command");
-                    answers.push((command, self.execute(command)));
-                }
-            }
-            Kind::Seal => {
-                self.seals.insert(object.header.slot.epoch, object.header.slot.seq);
-            }
-            _ => {}
+        self.apply_commands(object, commands(object))
+    }
+
+    /// Applies the next object, which has these commands: they and their answers.
+    pub fn apply_commands(
+        &mut self,
+        object: &Object,
+        commands: Vec<Command>,
+    ) -> Vec<(Command, bool)> {
+        let executed = commands.into_iter().map(|command| (command, self.execute(command)));
+        let answers = executed.collect();
+        if object.header.kind == Kind::Seal {
+            self.seals.insert(object.header.slot.epoch, object.header.slot.seq);
         }
         self.tail = Tail::after(object);
         answers
@@ -246,4 +260,46 @@ impl Frozen for FrozenKv {
     async fn next(&mut self) -> Result<Option<Bytes>, ReplicaError> {
         Ok(self.parts.pop())
     }
+}
+
+/// A node with such a replica.
+pub struct OpenKv {
+    pub handle: Handle<bool>,
+    pub replica: Arc<KvReplica>,
+}
+
+#[async_trait]
+impl OpenNode for OpenKv {
+    fn epoch(&self) -> Option<Epoch> {
+        self.handle.epoch()
+    }
+
+    async fn prove_leadership(&self) -> Result<(), LogRefusal> {
+        self.handle.prove_leadership().await
+    }
+
+    async fn retire(&self) {
+        self.handle.hurry();
+        self.handle.awaited().await;
+        self.handle.release();
+    }
+
+    async fn submit(&self, command: Command) -> Result<bool, LogRefusal> {
+        self.handle.submit(vec![command.encode()]).await.map(|answers| answers[0])
+    }
+
+    fn state(&self) -> State {
+        self.replica.state.lock().clone()
+    }
+
+    fn rows(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn execute_early(&self, command: Command) -> bool {
+        self.replica.state.lock().execute(command)
+    }
+
+    /// The replica itself keeps what is left.
+    fn crash(&self, _: PathBuf, _: f64) {}
 }

@@ -13,11 +13,15 @@
 //! | a clock jumps by an hour | [`world`] |
 //! | a hint is lost, or an older one replaces it | [`network`] |
 //!
+//! Most runs have replicas that are fast and show every state, in [`kv`]. Some have databases, in
+//! [`database`], whose rows are compared.
+//!
 //! Read [`world`] for the nodes and clients, [`network`] for the bucket, [`oracle`] for the
 //! invariants, [`bugs`] for the faults that the simulation must find, and [`replacement`] for nodes
 //! that replace a leader.
 
 mod bugs;
+mod database;
 pub(super) mod executor;
 pub(super) mod kv;
 mod network;
@@ -27,7 +31,7 @@ mod world;
 
 use bugs::Bug;
 use replacement::REPLACED;
-use world::{STOPPED, Scenario, Summary, WITH_HINTS, WITHOUT_HINTS, World};
+use world::{STOPPED, Scenario, Summary, WITH_DATABASES, WITH_HINTS, WITHOUT_HINTS, World};
 
 /// Seeds that are searched for a planted bug, at least.
 const SEEDS_OF_A_BUG: u64 = 40;
@@ -56,9 +60,9 @@ fn run_with(seed: u64, bug: Option<Bug>, scenario: Scenario) -> Result<Summary, 
 }
 
 /// Runs worlds in which no invariant may break. Returns what they reached.
-fn keep_invariants(usual_seeds: u64, scenario: Scenario) -> Summary {
+fn keep_invariants(seeds: impl Iterator<Item = u64>, scenario: Scenario) -> Summary {
     let (mut total, mut broken) = (Summary::default(), Vec::new());
-    for seed in seeds(usual_seeds) {
+    for seed in seeds {
         match run_with(seed, None, scenario) {
             Ok(summary) => {
                 total.acknowledged += summary.acknowledged;
@@ -79,28 +83,43 @@ fn keep_invariants(usual_seeds: u64, scenario: Scenario) -> Summary {
 
 #[test]
 fn the_log_keeps_its_invariants_whatever_goes_wrong() {
-    let total = keep_invariants(12, WITHOUT_HINTS);
+    let total = keep_invariants(seeds(12), WITHOUT_HINTS);
     assert!(total.refilled > 0, "{total:?}");
 }
 
 #[test]
 fn the_log_keeps_its_invariants_with_hints() {
-    keep_invariants(6, WITH_HINTS);
+    keep_invariants(seeds(6), WITH_HINTS);
 }
 
 #[test]
 fn the_log_keeps_its_invariants_while_leaders_are_stopped() {
-    keep_invariants(6, STOPPED);
+    keep_invariants(seeds(6), STOPPED);
 }
 
 #[test]
 fn the_log_keeps_its_invariants_while_leaders_are_replaced() {
-    keep_invariants(6, REPLACED);
+    keep_invariants(seeds(6), REPLACED);
+}
+
+/// The real replica: the rows of a replay, from the first record and from each snapshot, are those of
+/// a leader. Databases take longer, so every tenth seed runs.
+#[test]
+fn databases_that_follow_a_log_have_the_same_rows() {
+    keep_invariants(seeds(20).step_by(10), WITH_DATABASES);
+}
+
+#[test]
+fn a_database_that_is_written_past_its_log_is_found() {
+    let fault = run_with(0, Some(Bug::WrittenPastLog), WITH_DATABASES).unwrap_err();
+    assert!(fault.starts_with("B9: "), "{fault}");
 }
 
 #[test]
 fn a_seed_fixes_the_whole_run_of_the_log() {
     assert_eq!(run(3, None), run(3, None));
+    let with_databases = || run_with(3, None, WITH_DATABASES);
+    assert_eq!(with_databases(), with_databases());
 }
 
 #[test]

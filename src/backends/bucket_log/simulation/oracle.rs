@@ -10,7 +10,7 @@
 //! | B6 | a consistent read sees all that was acknowledged before it; any read sees a past state |
 //! | B7 | an empty machine restores the whole history from what is left in the bucket |
 //! | B8 | when faults end, some node leads within 30 seconds, and every client finishes |
-//! | B9 | two nodes at one position have the same state |
+//! | B9 | two nodes at one position have the same state, row by row, wherever they began to apply |
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,14 +25,15 @@ use async_trait::async_trait;
 
 use super::{
     bugs::Bug,
+    database::DatabaseReplica,
     kv::{Command, KvReplica, State, Version},
     network::{Direct, Objects},
-    world::{RunEntropy, World, settings},
+    world::{OpenNode, RunEntropy, World, settings},
 };
 use crate::bucket_log::{
-    Edge, Node, Tail,
+    Edge, Node, Replica, Tail,
     hints::SLOW_INTERVAL,
-    key::{ObjectKey, Slot},
+    key::{Epoch, ObjectKey, Slot},
     object::{Hash, Kind, Object},
 };
 use tidegate_core::{port::Clock, time::Timestamp};
@@ -86,14 +87,15 @@ pub struct History {
 
 impl History {
     /// Adds what is new. The first content of a slot never changes.
-    fn advance(&mut self, objects: &Objects) -> Result<(), String> {
+    fn advance(&mut self, world: &World) -> Result<(), String> {
+        let objects: &Objects = &world.objects.lock();
         while let Some(bytes) = objects.first.get(&ObjectKey::Slot(self.end.tail.next)) {
             let slot = self.end.tail.next;
             let object = Object::decode(bytes.clone()).map_err(|error| error.to_string())?;
             if object.header.kind == Kind::Record {
                 self.hashes.insert(slot, object.hash());
             }
-            for (command, made) in self.end.apply(&object) {
+            for (command, made) in self.end.apply_commands(&object, world.commands(&object)) {
                 self.outcomes.insert(command.attempt, made);
                 self.versions.insert((command.key, self.end.value(command.key)));
             }
@@ -189,18 +191,24 @@ pub fn check_so_far(world: &Arc<World>) -> Result<(), String> {
         return Err(broken);
     }
     let history = &mut *world.history.lock();
-    history.advance(&world.objects.lock())?;
+    history.advance(world)?;
     world.oracle.lock().check(history)?;
-    let restored = restored(world)?;
-    if restored != history.end {
-        let (found, end) = (restored.tail.next, history.end.tail.next);
+    let restored = replay(world, &Source::Bucket)?;
+    let mut expected = history.end.clone();
+    if world.has_databases() {
+        // A refused command leaves no row.
+        expected.done.retain(|_, made| *made);
+    }
+    if restored.state != expected {
+        let (found, end) = (restored.state.tail.next, expected.tail.next);
         return Err(format!("B7: a restore reached {found} of {end}"));
     }
-    let mut states: BTreeMap<Slot, State> = BTreeMap::new();
-    for state in world.states() {
-        let first = states.entry(state.tail.next).or_insert_with(|| state.clone());
-        if *first != state {
-            return Err(format!("B9: two nodes at {} differ", state.tail.next));
+    let mut copies = BTreeMap::from([(restored.state.tail.next, restored)]);
+    for node in world.all_open() {
+        let copy = LocalState { state: node.state(), rows: node.rows() };
+        let at = copy.state.tail.next;
+        if *copies.entry(at).or_insert_with(|| copy.clone()) != copy {
+            return Err(format!("B9: two nodes at {at} differ"));
         }
     }
     Ok(())
@@ -245,6 +253,9 @@ pub fn check(world: &Arc<World>) -> Result<(), String> {
             ));
         }
     }
+    if world.has_databases() {
+        check_replays(world)?;
+    }
     let left = world.clients_left();
     if left > 0 {
         return Err(format!("B8: {left} writes of clients are left"));
@@ -252,24 +263,91 @@ pub fn check(world: &Arc<World>) -> Result<(), String> {
     Ok(())
 }
 
-/// The state of an empty machine after it has caught up from the bucket.
-fn restored(world: &Arc<World>) -> Result<State, String> {
-    let replica = Arc::new(KvReplica::new(usize::MAX, Arc::default(), None));
+/// Checks that every part of the log gives the same rows: all records that there ever were, and those
+/// behind each snapshot.
+fn check_replays(world: &Arc<World>) -> Result<(), String> {
+    let snapshots: Vec<Epoch> = {
+        let objects = world.objects.lock();
+        let of_manifest = |key: &ObjectKey| match key {
+            ObjectKey::Manifest(epoch) => Some(*epoch),
+            _ => None,
+        };
+        objects.first.keys().filter_map(of_manifest).collect()
+    };
+    let whole = replay(world, &Source::FirstRecord)?;
+    for epoch in snapshots {
+        if replay(world, &Source::Snapshot(epoch))? != whole {
+            return Err(format!("B9: a replay from the snapshot of epoch {epoch} differs"));
+        }
+    }
+    let is_other = |node: &Arc<dyn OpenNode>| {
+        node.state().tail == whole.state.tail && node.rows() != whole.rows
+    };
+    if world.all_open().iter().any(is_other) {
+        return Err("B9: a replay of the whole log differs from a node".into());
+    }
+    Ok(())
+}
+
+/// A local state, with the rows of its database if it has one.
+#[derive(Clone, PartialEq)]
+struct LocalState {
+    state: State,
+    rows: Vec<String>,
+}
+
+/// What an empty machine reads.
+enum Source {
+    /// What is in the bucket.
+    Bucket,
+    /// Every record that there ever was.
+    FirstRecord,
+    /// The snapshot of an epoch, and every record behind it.
+    Snapshot(Epoch),
+}
+
+/// The state of an empty machine after it has caught up.
+fn replay(world: &Arc<World>, source: &Source) -> Result<LocalState, String> {
+    if world.has_databases() {
+        let opened = DatabaseReplica::open(usize::MAX, &world.empty_dir(), None);
+        let replica = Arc::new(opened.map_err(|error| format!("B7: {error}"))?);
+        catch_up(world, source, Arc::clone(&replica))?;
+        Ok(LocalState { state: replica.state(), rows: replica.rows() })
+    } else {
+        let replica = Arc::new(KvReplica::new(usize::MAX, Arc::default(), None));
+        catch_up(world, source, Arc::clone(&replica))?;
+        let state = replica.state.lock().clone();
+        Ok(LocalState { state, rows: Vec::new() })
+    }
+}
+
+fn catch_up<R: Replica>(
+    world: &Arc<World>,
+    source: &Source,
+    replica: Arc<R>,
+) -> Result<(), String> {
+    let has_all = !matches!(source, Source::Bucket);
     let edge = Edge {
-        bucket: Arc::new(Direct(Arc::clone(world))),
+        bucket: Arc::new(Direct { world: Arc::clone(world), has_all }),
         clock: Arc::new(ImpatientClock),
         entropy: Arc::new(RunEntropy(Arc::clone(world))),
     };
     let mut catch_up = pin!(async {
-        let (node, _) = Node::open(edge, Arc::clone(&replica), settings(9)).await?;
-        node.with(world.bug.and_then(Bug::within)).catch_up().await
+        let (node, _) = Node::open(edge, replica, settings(9)).await?;
+        let node = node.with(world.bug.and_then(Bug::within));
+        if let Source::Snapshot(epoch) = source
+            && let Some(snapshot) = node.snapshot_of(*epoch).await?
+        {
+            node.restore(&snapshot).await?;
+        }
+        node.catch_up().await
     });
     let mut context = Context::from_waker(Waker::noop());
     for _ in 0..MAX_RESTORE_STEPS {
         match catch_up.as_mut().poll(&mut context) {
             Poll::Pending => {}
             Poll::Ready(Err(error)) => return Err(format!("B7: a restore fails: {error}")),
-            Poll::Ready(Ok(())) => return Ok(replica.state.lock().clone()),
+            Poll::Ready(Ok(())) => return Ok(()),
         }
     }
     Err("B7: a restore does not end".into())

@@ -70,7 +70,7 @@ impl World {
         world.executor.run(END_AT, || leads() || is_late());
         let took = leads().then(|| world.executor.now() - claimed_at);
         let checked = oracle::check_so_far(&world);
-        world.executor.clear();
+        world.end();
         checked.map(|()| took)
     }
 
@@ -99,7 +99,7 @@ impl World {
         let silence = world.oracle.lock().longest_silence(began, world.executor.now());
         let later = world.leader().map(|(_, node)| node);
         let checked = oracle::check_so_far(&world);
-        world.executor.clear();
+        world.end();
         checked?;
         if leader.is_none() || later != leader {
             return Err(format!("{leader:?} led, and {later:?} does now"));

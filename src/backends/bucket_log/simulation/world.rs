@@ -1,6 +1,7 @@
 //! Three nodes, four clients, and what happens to them.
 
 use std::{
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicI64, AtomicU64, Ordering},
@@ -10,16 +11,21 @@ use std::{
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tempfile::TempDir;
+use tokio::{runtime::Runtime, sync::oneshot};
 
 use super::{
     bugs::Bug,
+    database::{self, DatabaseReplica, OpenDatabase},
     executor::{Actor, Executor},
-    kv::{Command, KvReplica, State, Version},
+    kv::{self, Command, KvReplica, OpenKv, State, Version},
     network::{Connection, Objects},
     oracle::{self, History, Oracle, Read},
 };
-use crate::bucket_log::{Edge, Handle, LogRefusal, Node, NodeSettings, Pace};
+use crate::bucket_log::{
+    Edge, Handle, LogError, LogRefusal, Node, NodeSettings, Pace, Replica, ReplicaError,
+    key::Epoch, object::Object,
+};
 use tidegate_core::{
     port::{Clock, Entropy},
     time::Timestamp,
@@ -28,8 +34,6 @@ use tidegate_core::{
 pub const NODES: usize = 3;
 const CLIENTS: usize = 4;
 const KEYS: i64 = 3;
-/// Writes that each client makes.
-const WRITES: u64 = 45;
 /// When faults end.
 const QUIET_AT: i64 = 260_000;
 /// The last PUT that was delayed arrives by then.
@@ -65,20 +69,60 @@ pub struct Scenario {
     pub has_hints: bool,
     /// Whether nodes are stopped as servers are, which announce their end.
     pub has_stops: bool,
+    /// Whether the replica of each node is a database.
+    pub has_databases: bool,
+    /// Writes that each client makes.
+    pub writes: u64,
 }
 
 /// Nodes without hints. A standby tries to lead whenever the leader is idle, so there are many
 /// takeovers.
-pub const WITHOUT_HINTS: Scenario = Scenario { settings, has_hints: false, has_stops: false };
+pub const WITHOUT_HINTS: Scenario = Scenario {
+    settings,
+    has_hints: false,
+    has_stops: false,
+    has_databases: false,
+    writes: 45,
+};
 /// Nodes with hints.
 pub const WITH_HINTS: Scenario = Scenario { has_hints: true, ..WITHOUT_HINTS };
 /// Nodes with hints, some of which are stopped and hand over.
 pub const STOPPED: Scenario = Scenario { has_stops: true, ..WITH_HINTS };
+/// Nodes with hints and databases. A check of them takes longer, so there are fewer writes.
+pub const WITH_DATABASES: Scenario = Scenario { has_databases: true, writes: 20, ..WITH_HINTS };
+
+/// A node in one of its lives, once it is open.
+#[async_trait]
+pub trait OpenNode: Send + Sync {
+    /// The epoch that it leads, as far as it knows.
+    fn epoch(&self) -> Option<Epoch>;
+
+    async fn prove_leadership(&self) -> Result<(), LogRefusal>;
+
+    /// Stops it as a server does, which announces its end.
+    async fn retire(&self);
+
+    /// Executes `command` in a record: whether it was made.
+    async fn submit(&self, command: Command) -> Result<bool, LogRefusal>;
+
+    /// Its local state.
+    fn state(&self) -> State;
+
+    /// The rows of its database, if it has one.
+    fn rows(&self) -> Vec<String>;
+
+    /// Executes `command` without a record, for a planted bug.
+    fn execute_early(&self, command: Command) -> bool;
+
+    /// The machine crashes. In `dir` is what its disk has later: this part of what was written last.
+    fn crash(&self, dir: PathBuf, part: f64);
+}
 
 struct NodeState {
-    /// The handle and the replica of its present life, once it is open.
-    open: Mutex<Option<(Handle<bool>, Arc<KvReplica>)>>,
+    open: Mutex<Option<Arc<dyn OpenNode>>>,
     disk: Arc<Mutex<Option<State>>>,
+    /// The directory of its database.
+    dir: Mutex<PathBuf>,
     /// How far its clock is ahead, in milliseconds.
     skew: AtomicI64,
 }
@@ -96,6 +140,9 @@ pub struct World {
     left: AtomicU64,
     attempts: AtomicU64,
     pub faults: AtomicU64,
+    /// The directories of the databases.
+    dirs: Option<TempDir>,
+    next_dir: AtomicU64,
 }
 
 /// What a run reached.
@@ -111,8 +158,14 @@ pub struct Summary {
 
 impl World {
     fn new(seed: u64, bug: Option<Bug>, scenario: Scenario) -> Arc<Self> {
-        let node = || NodeState { open: Mutex::default(), disk: Arc::default(), skew: 0.into() };
-        Arc::new(Self {
+        let dirs = scenario.has_databases.then(|| tempfile::tempdir().expect("a directory"));
+        let node = || NodeState {
+            open: Mutex::default(),
+            disk: Arc::default(),
+            dir: Mutex::default(),
+            skew: 0.into(),
+        };
+        let world = Arc::new(Self {
             executor: Executor::new(seed),
             objects: Mutex::default(),
             oracle: Mutex::default(),
@@ -120,14 +173,36 @@ impl World {
             bug,
             scenario,
             nodes: std::iter::repeat_with(node).take(NODES).collect(),
-            left: (CLIENTS as u64 * WRITES).into(),
+            left: (CLIENTS as u64 * scenario.writes).into(),
             attempts: 0.into(),
             faults: 0.into(),
-        })
+            dirs,
+            next_dir: 0.into(),
+        });
+        world.nodes.iter().for_each(|node| *node.dir.lock() = world.empty_dir());
+        world
+    }
+
+    /// A directory that is not used yet.
+    pub fn empty_dir(&self) -> PathBuf {
+        let number = self.next_dir.fetch_add(1, Ordering::Relaxed);
+        self.dirs.as_ref().map(|dirs| dirs.path().join(number.to_string())).unwrap_or_default()
+    }
+
+    pub fn has_databases(&self) -> bool {
+        self.scenario.has_databases
+    }
+
+    /// The commands of an object.
+    pub fn commands(&self, object: &Object) -> Vec<Command> {
+        if self.has_databases() { database::commands(object) } else { kv::commands(object) }
     }
 
     /// Runs a world: what it reached, or the invariant that broke.
     pub fn run(seed: u64, bug: Option<Bug>, scenario: Scenario) -> Result<Summary, String> {
+        // A database reads and writes the parts of snapshots on threads of a runtime.
+        let runtime = scenario.has_databases.then(|| Runtime::new().expect("a runtime"));
+        let _inside = runtime.as_ref().map(Runtime::enter);
         let world = Self::new(seed, bug, scenario);
         (0..NODES).for_each(|node| world.boot(node));
         for _ in 0..CLIENTS {
@@ -149,8 +224,7 @@ impl World {
         });
         let checked = oracle::check(&world);
         let summary = world.summary();
-        // Tasks hold the world, which holds the tasks.
-        world.executor.clear();
+        world.end();
         checked.map(|()| summary)
     }
 
@@ -167,7 +241,7 @@ impl World {
         world.executor.freeze(leader, 120_000);
         world.run_until(frozen_at + 170_000);
         let later = world.led_by(leader);
-        world.executor.clear();
+        world.end();
         (epoch, later)
     }
 
@@ -181,7 +255,7 @@ impl World {
             world.leader().map(|(epoch, _)| epoch)
         };
         let epochs = (epoch_at(QUIET_AT + 90_000), epoch_at(QUIET_AT + 400_000));
-        world.executor.clear();
+        world.end();
         epochs
     }
 
@@ -201,8 +275,14 @@ impl World {
             false
         });
         let checked = oracle::check(&world);
-        world.executor.clear();
+        world.end();
         checked
+    }
+
+    /// Ends a run: tasks and replicas hold the world, which holds them.
+    pub fn end(&self) {
+        self.executor.clear();
+        self.nodes.iter().for_each(|node| drop(node.open.lock().take()));
     }
 
     /// A world without faults, in which no node runs yet.
@@ -224,7 +304,7 @@ impl World {
 
     /// The epoch that a node leads, as far as it knows.
     pub fn led_by(&self, node: usize) -> Option<u64> {
-        Some(self.open(node)?.0.epoch()?.number())
+        Some(self.open(node)?.epoch()?.number())
     }
 
     fn summary(&self) -> Summary {
@@ -251,12 +331,14 @@ impl World {
         self.left.load(Ordering::Relaxed)
     }
 
+    /// The nodes that are open.
+    pub fn all_open(&self) -> Vec<Arc<dyn OpenNode>> {
+        (0..NODES).filter_map(|node| self.open(node)).collect()
+    }
+
     /// The present states of the nodes.
     pub fn states(&self) -> impl Iterator<Item = State> {
-        let open = self.nodes.iter().filter_map(|node| {
-            node.open.lock().as_ref().map(|(_, replica)| replica.state.lock().clone())
-        });
-        open.collect::<Vec<_>>().into_iter()
+        self.all_open().into_iter().map(|node| node.state())
     }
 
     /// The time of a node's clock.
@@ -279,9 +361,32 @@ impl World {
     }
 
     /// A life of a node, which ends only by a fault.
-    async fn live(self: &Arc<Self>, number: usize) -> crate::bucket_log::LogError {
-        let disk = Arc::clone(&self.nodes[number].disk);
-        let replica = Arc::new(KvReplica::new(number, disk, Some(Arc::clone(self))));
+    async fn live(self: &Arc<Self>, number: usize) -> LogError {
+        let world = Some(Arc::clone(self));
+        if !self.has_databases() {
+            let disk = Arc::clone(&self.nodes[number].disk);
+            let replica = Arc::new(KvReplica::new(number, disk, world));
+            let open = |handle, replica| Arc::new(OpenKv { handle, replica }) as Arc<dyn OpenNode>;
+            return self.live_with(number, replica, open).await;
+        }
+        let dir = self.nodes[number].dir.lock().clone();
+        match DatabaseReplica::open(number, &dir, world) {
+            Ok(replica) => {
+                let open = |handle, replica| {
+                    Arc::new(OpenDatabase::new(handle, replica)) as Arc<dyn OpenNode>
+                };
+                self.live_with(number, Arc::new(replica), open).await
+            }
+            Err(error) => ReplicaError::new(error).into(),
+        }
+    }
+
+    async fn live_with<R: Replica + 'static>(
+        self: &Arc<Self>,
+        number: usize,
+        replica: Arc<R>,
+        open: impl FnOnce(Handle<R::Answer>, Arc<R>) -> Arc<dyn OpenNode> + Send,
+    ) -> LogError {
         let connection = Arc::new(Connection::new(Arc::clone(self), number));
         let edge = Edge {
             bucket: Arc::clone(&connection) as _,
@@ -297,7 +402,7 @@ impl World {
         if has_hints {
             node = node.with_hints(connection);
         }
-        *self.nodes[number].open.lock() = Some((handle, replica));
+        *self.nodes[number].open.lock() = Some(open(handle, replica));
         let ended = node.run().await;
         match ended {
             Err(error) => error,
@@ -308,18 +413,18 @@ impl World {
         self.stop(node);
         if is_wiped {
             *self.nodes[node].disk.lock() = None;
+            *self.nodes[node].dir.lock() = self.empty_dir();
         }
         self.boot(node);
     }
 
     /// Stops a node as a server does, and starts it again later.
     fn retire(self: &Arc<Self>, node: usize) {
-        let Some((handle, _)) = self.open(node) else { return };
+        let Some(open) = self.open(node) else { return };
         let world = Arc::clone(self);
         self.executor.spawn(Actor::Client, async move {
-            handle.hurry();
-            handle.awaited().await;
-            handle.release();
+            open.retire().await;
+            drop(open);
             world.executor.elapse(RETIRED_FOR).await;
             world.kill(node, false);
         });
@@ -329,7 +434,12 @@ impl World {
     pub fn stop(&self, node: usize) {
         self.executor.kill(node);
         let open = self.nodes[node].open.lock().take();
-        drop(open);
+        if let Some(open) = open.filter(|_| self.has_databases()) {
+            let part = if self.executor.happens(0.5) { 1.0 } else { self.executor.fraction() };
+            let left = self.empty_dir();
+            open.crash(left.clone(), part);
+            *self.nodes[node].dir.lock() = left;
+        }
     }
 
     async fn inject(self: Arc<Self>) {
@@ -358,7 +468,7 @@ impl World {
         let executor = &self.executor;
         executor.elapse(executor.between(0, 3_000)).await;
         let (mut target, mut made) = (0, 0);
-        while made < WRITES {
+        while made < self.scenario.writes {
             let (key, began) = (executor.between(0, KEYS) as u8, executor.now());
             let is_consistent = executor.happens(0.5);
             let world = Arc::clone(&self);
@@ -437,40 +547,37 @@ impl World {
         answered
     }
 
-    fn open(&self, node: usize) -> Option<(Handle<bool>, Arc<KvReplica>)> {
+    fn open(&self, node: usize) -> Option<Arc<dyn OpenNode>> {
         self.nodes[node].open.lock().clone()
     }
 
     async fn read(&self, node: usize, key: u8, is_consistent: bool) -> Option<Version> {
-        let (handle, replica) = self.open(node)?;
+        let open = self.open(node)?;
         if is_consistent {
-            handle.epoch()?;
+            open.epoch()?;
             if self.bug != Some(Bug::ReadWithoutProof) {
-                handle.prove_leadership().await.ok()?;
+                open.prove_leadership().await.ok()?;
             }
         }
-        Some(replica.state.lock().value(key))
+        Some(open.state().value(key))
     }
 
     pub async fn execute(&self, node: usize, command: Command) -> Option<bool> {
-        let (handle, replica) = self.open(node)?;
-        let early = handle.epoch().map(|_| {
-            let state = &mut *replica.state.lock();
-            match self.bug {
-                Some(Bug::AppliedBeforeDurable) => state.execute(command),
-                _ => state.clone().execute(command),
-            }
+        let open = self.open(node)?;
+        let early = open.epoch().and(self.bug).map(|bug| match bug {
+            Bug::AppliedBeforeDurable => open.execute_early(command),
+            _ => open.state().execute(command),
         });
         if self.bug == Some(Bug::EffectBeforeDurable) && early == Some(true) {
             self.oracle.lock().effects.push(command.attempt);
         }
-        let submitted = handle.submit(vec![command.encode()]).await;
+        let submitted = open.submit(command).await;
         let mut oracle = self.oracle.lock();
         match submitted {
-            Ok(answers) => {
+            Ok(made) => {
                 let made = match (self.bug, early) {
                     (Some(Bug::EvaluatedBeforeDurable), Some(early)) => early,
-                    _ => answers[0],
+                    _ => made,
                 };
                 oracle.note_acknowledged(node, command, made, self.executor.now());
                 Some(made)

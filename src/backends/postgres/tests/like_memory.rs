@@ -51,14 +51,26 @@ fn change(chance: &mut StdRng, job: &Job) -> Option<Job> {
     job.apply(event, at(5000)).ok()
 }
 
+/// The seeds to run: one, or as many as the environment says.
+#[allow(clippy::disallowed_methods, reason = "the caller decides how many seeds to run")]
+fn seeds() -> std::ops::Range<u64> {
+    let text = std::env::var("TIDEGATE_SEEDS").ok();
+    11..11 + text.and_then(|text| text.parse::<u64>().ok()).unwrap_or(1)
+}
+
 /// Two servers commit in turn. A page of a server, whatever places it remembers, has all due jobs that
 /// the server wrote last, and no wrong one. After a look from the front it equals that of the store
 /// in memory.
 #[test]
 fn due_jobs_are_those_of_the_store_in_memory() {
+    seeds().for_each(compare_with_memory);
+}
+
+/// Makes 60 rounds of about 20 commits, and compares after each round.
+fn compare_with_memory(seed: u64) {
     let settings = settings();
     let (servers, memory) = ([open(&settings), open(&settings)], MemoryStore::new());
-    let chance = &mut StdRng::seed_from_u64(11);
+    let chance = &mut StdRng::seed_from_u64(seed);
     // With the server that has written each.
     let mut jobs: Vec<(Job, usize)> = Vec::new();
     for round in 0..60 {
@@ -87,7 +99,7 @@ fn due_jobs_are_those_of_the_store_in_memory() {
             let all = |answers: &[Committed]| {
                 answers.iter().map(|it| matches!(it, Committed::All)).collect::<Vec<_>>()
             };
-            assert_eq!(all(&ours), all(&theirs), "round {round}");
+            assert_eq!(all(&ours), all(&theirs), "seed {seed}, round {round}");
             for _ in 0..3 {
                 for (server, store) in servers.iter().enumerate() {
                     let own = jobs.iter().filter(|(_, writer)| *writer == server);

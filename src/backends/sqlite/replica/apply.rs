@@ -16,8 +16,11 @@ use super::{
     snapshot::Downloaded,
     wire,
 };
-use crate::bucket_log::{Durable, Tail, body, object::Kind};
-use tidegate_core::port::{StoreError, job_store::Committed};
+use crate::bucket_log::{
+    Durable, Tail, body,
+    object::{Kind, Object},
+};
+use tidegate_core::port::{StoreError, Txn, job_store::Committed};
 
 /// Pages that are copied at once.
 const PAGES_AT_ONCE: i32 = 4096;
@@ -126,20 +129,27 @@ fn must_follow(object: &Durable, tail: Option<Tail>) -> Result<(), Failure> {
     ))))
 }
 
-/// The transactions of an object.
-fn steps(object: &Durable) -> Result<Steps, Failure> {
-    let object = object.object();
+/// The transactions of an object of the log, in their order. Only a record has any.
+///
+/// # Errors
+///
+/// [`StoreError::Corrupt`] if this release cannot read them.
+pub fn transactions(object: &Object) -> Result<Vec<Txn>, StoreError> {
     if object.header.kind != Kind::Record {
-        return Steps::of(Vec::new());
+        return Ok(Vec::new());
     }
     let slot = object.header.slot;
     let unreadable = |error: &dyn std::error::Error| {
-        Failure(StoreError::corrupt_in(format!("the record {slot} of the log"), error.to_string()))
+        StoreError::corrupt_in(format!("the record {slot} of the log"), error.to_string())
     };
     let commands = body::unpack(&object.body).map_err(|error| unreadable(&error))?;
     let txns = commands.iter().map(|command| wire::decode(command));
-    let txns = txns.collect::<Result<Vec<_>, _>>().map_err(|error| unreadable(&error))?;
-    Steps::of(txns)
+    txns.collect::<Result<Vec<_>, _>>().map_err(|error| unreadable(&error))
+}
+
+/// The same, to be executed.
+fn steps(object: &Durable) -> Result<Steps, Failure> {
+    Steps::of(transactions(object.object()).map_err(Failure)?)
 }
 
 #[cfg(test)]
@@ -153,12 +163,12 @@ mod tests {
     };
     use crate::bucket_log::{
         key::Slot,
-        object::{Header, LogId, Object},
+        object::{Header, LogId},
     };
     use tidegate_core::{
         job::Revision,
         port::{
-            Txn, Write,
+            Write,
             job_store::{CurrentRecord, Expect, ItemKind, Key, Record, RecordKind},
         },
         queue::Ledger,

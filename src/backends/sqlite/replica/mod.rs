@@ -28,6 +28,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
+pub use self::apply::transactions;
 use super::{Durability, OpenError, SqliteStore, error::Failure, file, writer::State};
 use crate::bucket_log::{
     Durable, Frozen, Handle, LogRefusal, Replica, ReplicaError, Restored, SnapshotParts, Tail,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 #[cfg(feature = "aws")]
 use super::super::table::TableBug;
-use super::super::{bugs::Bug, releases::Releases, shared::SharedBug};
+use super::super::{bugs::Bug, log::LogBug, releases::Releases, shared::SharedBug};
 
 /// The store of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,11 @@ pub enum StoreKind {
     Sqlite,
     /// The memory store as Postgres: every engine is a server with its own adapter on it.
     Shared,
+    /// A schema of the Postgres server that tests share. Every engine is on the same server of the store,
+    /// because a look for jobs of other servers takes real time.
+    Postgres,
+    /// SQLite behind a replicated log; every engine is on the node that leads.
+    Log,
     /// The DynamoDB store on a table in memory; every engine has its own store on it.
     #[cfg(feature = "aws")]
     Table,
@@ -55,6 +60,8 @@ pub struct RunConfig {
     pub bug: Option<Bug>,
     /// The bug that is planted in servers that share a store.
     pub shared_bug: Option<SharedBug>,
+    /// The bug that is planted in the log, where there is one.
+    pub log_bug: Option<LogBug>,
     /// The bug that is planted in the table, where there is one.
     #[cfg(feature = "aws")]
     pub table_bug: Option<TableBug>,
@@ -80,6 +87,7 @@ impl RunConfig {
             releases: Releases::One,
             bug: None,
             shared_bug: None,
+            log_bug: None,
             #[cfg(feature = "aws")]
             table_bug: None,
         }

@@ -14,6 +14,7 @@ use tidegate_engine::{Engine, Ports, Rules};
 
 use super::super::{
     bugs::Bug,
+    log::LogStore,
     model::ProcessNumber,
     releases::{Release, Releases},
     scheduler::{SharedEntropy, SkewedClock},
@@ -67,9 +68,9 @@ impl World {
         EngineProcess { number, engine: Arc::new(Engine::new(ports, rules)) }
     }
 
-    /// Whether several servers share the store.
+    /// Whether several servers share the store, or might.
     pub(super) fn is_shared(&self) -> bool {
-        self.config.store_kind == StoreKind::Shared
+        matches!(self.config.store_kind, StoreKind::Shared | StoreKind::Postgres)
     }
 
     /// Whether a job may start before it is written as running. The servers of a shared store have the
@@ -121,7 +122,11 @@ impl World {
             );
         }
         let _ = clock;
-        if self.is_shared() {
+        if let Some(log) = &self.log {
+            let store = Arc::new(LogStore::new(log));
+            return EngineStore::direct(store, &self.observed, in_flight, self.config.bug);
+        }
+        if self.config.store_kind == StoreKind::Shared {
             let adapter = Adapter::new(&self.observed, &self.scheduled, self.config.shared_bug);
             return EngineStore::by(adapter, &self.observed, self.config.bug);
         }
@@ -142,7 +147,11 @@ impl World {
         let table: Arc<dyn Table> = match config.store_kind {
             StoreKind::Table => Arc::new(MemoryTable::new()),
             StoreKind::Emulator => Arc::new(EmulatedTable::new()),
-            StoreKind::Memory | StoreKind::Sqlite | StoreKind::Shared => return None,
+            StoreKind::Memory
+            | StoreKind::Sqlite
+            | StoreKind::Shared
+            | StoreKind::Postgres
+            | StoreKind::Log => return None,
         };
         let (scheduler, model) = (Arc::clone(scheduler), Arc::clone(model));
         Some(Arc::new(ObservedTable {

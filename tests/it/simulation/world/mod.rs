@@ -6,6 +6,7 @@ mod config;
 mod connections;
 mod engines;
 mod events;
+mod leaders;
 mod messages;
 mod owner;
 mod unclaimed;
@@ -18,7 +19,10 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tidegate_backends::sqlite::SqliteStore;
+use tidegate_backends::{
+    postgres::{PostgresStore, test_server},
+    sqlite::SqliteStore,
+};
 use tidegate_core::{
     job::QueueName,
     port::job_store::SharedStore,
@@ -29,6 +33,7 @@ use tidegate_engine::{
     memory::MemoryStore,
     testkit::{FnPolicy, builders::name, faults::Faults},
 };
+use tokio::runtime::Runtime;
 
 pub use config::{RunConfig, StoreKind, unreached};
 
@@ -36,11 +41,12 @@ use self::{messages::InFlight, unclaimed::EngineProcess};
 #[cfg(feature = "aws")]
 use super::table::{ObservedTable, TABLE_FAULTS, TableFaults};
 use super::{
+    log::Log,
     model::Model,
     plugins,
-    scheduler::{ProcessFaults, Scheduler},
+    scheduler::{ProcessFaults, Scheduler, SkewedClock},
     shared::Scheduled,
-    store::{EngineStore, ObservedStore},
+    store::{EngineStore, ObservedStore, at_once},
 };
 
 /// How long faults are injected, not counting the time when ticks are off.
@@ -57,6 +63,8 @@ const MAX_AUDIT_PERIOD: Duration = Duration::from_secs(75);
 const MAX_PROCESS_PAUSE: Duration = Duration::from_secs(90);
 /// How long a call to a push target waits for its response.
 const RESPONSE_TIMEOUT: Seconds = Seconds::from_millis(10_000);
+/// How often the grants are audited in a world with a log, in which time passes in small steps.
+const AUDIT_STEP: Duration = Duration::from_millis(100);
 const ENGINE_COUNT: usize = 3;
 const JOB_TYPES: [&str; 4] = ["push", "push-once", "pull", "pull-once"];
 /// The types of a world whose queue starts without a ledger.
@@ -77,6 +85,8 @@ pub struct World {
     observed: Arc<ObservedStore>,
     /// What the servers of a shared store have scheduled.
     scheduled: Arc<Scheduled>,
+    /// The log, if the store is behind one.
+    log: Option<Arc<Log>>,
     /// The table, if the store is on one.
     #[cfg(feature = "aws")]
     table: Option<Arc<ObservedTable>>,
@@ -108,11 +118,18 @@ impl World {
         let scheduler = Scheduler::new(config.seed);
         let model = Arc::new(Mutex::new(Model::default()));
         let dir = tempfile::tempdir().expect("a directory");
-        let store: SharedStore = if config.store_kind == StoreKind::Sqlite {
-            Arc::new(SqliteStore::open(dir.path()).expect("a store"))
-        } else {
-            Arc::new(MemoryStore::new())
+        // A replica reads and writes the parts of snapshots on threads of a runtime, and Postgres has its
+        // connections on one.
+        let has_threads = matches!(config.store_kind, StoreKind::Log | StoreKind::Postgres);
+        let runtime = has_threads.then(|| Runtime::new().expect("a runtime"));
+        let _inside = runtime.as_ref().map(Runtime::enter);
+        let store: SharedStore = match config.store_kind {
+            StoreKind::Sqlite => Arc::new(SqliteStore::open(dir.path()).expect("a store")),
+            StoreKind::Postgres => Arc::new(Self::postgres(&scheduler)),
+            _ => Arc::new(MemoryStore::new()),
         };
+        let log = (config.store_kind == StoreKind::Log)
+            .then(|| Log::new(&scheduler, &model, dir.path(), config.log_bug));
         #[cfg(feature = "aws")]
         let table = Self::table(config, &scheduler, &model);
         let observed = Arc::new(ObservedStore {
@@ -138,6 +155,7 @@ impl World {
             model,
             observed,
             scheduled: Arc::default(),
+            log,
             #[cfg(feature = "aws")]
             table,
             engines: Mutex::default(),
@@ -146,25 +164,40 @@ impl World {
             queue: name("q"),
             policy,
         });
-        world.run_to_end()?;
-        world.summary()
+        let ran = world.run_to_end().and_then(|()| world.summary());
+        world.scheduler.clear();
+        if let Some(log) = &world.log {
+            log.end();
+        }
+        ran
+    }
+
+    /// A store with empty tables on the server that tests share.
+    fn postgres(scheduler: &Arc<Scheduler>) -> PostgresStore {
+        let (address, schema) = (test_server::address("postgres"), test_server::new_name());
+        let settings = format!("{address}&schema={schema}").parse().expect("an address");
+        let clock = SkewedClock { scheduler: Arc::clone(scheduler), skew_millis: 0 };
+        at_once(PostgresStore::open(settings, Arc::new(clock))).expect("the store opens")
     }
 
     fn run_to_end(self: &Arc<Self>) -> Result<(), String> {
+        self.await_leader()?;
         for index in 0..ENGINE_COUNT {
             let engine = self.engine(index);
             self.engines.lock().push(engine);
         }
         let world = Arc::clone(self);
         self.scheduler.spawn(async move { world.configure().await });
-        self.scheduler.set_process_faults(ProcessFaults::default());
-        let start = self.scheduler.now() + Duration::from_secs(1);
-        self.go(start, false)?;
+        self.set_faults(false);
+        // A commit to a log takes a tenth of a second.
+        let start = Duration::from_secs(if self.log.is_some() { 10 } else { 1 });
+        self.go(self.scheduler.now() + start, false)?;
         self.set_faults(true);
         for index in 0..ENGINE_COUNT {
             self.start_engine(index);
         }
         self.start_clients();
+        self.start_log_faults();
         self.go(self.faults_until, false)?;
 
         self.set_faults(false);
@@ -185,11 +218,12 @@ impl World {
 
     /// Runs all processes until `end`, or until every accepted job has ended.
     fn go(&self, end: Timestamp, until_ended: bool) -> Result<(), String> {
+        let step = self.log.as_ref().map_or(Duration::ZERO, |_| AUDIT_STEP);
         let mut audited_at = self.scheduler.now();
         self.scheduler.run(end, || {
             let now = self.scheduler.now();
             let mut model = self.model.lock();
-            if now > audited_at {
+            if now > audited_at + step {
                 audited_at = now;
                 model.audit(now, self.faults_until);
             }
@@ -240,6 +274,9 @@ impl World {
         } else {
             ProcessFaults::default()
         });
+        if let Some(log) = &self.log {
+            log.bucket.set_faults(on);
+        }
         #[cfg(feature = "aws")]
         if let Some(table) = &self.table {
             let heavy = TableFaults { throttled: HEAVY_THROTTLING, ..TABLE_FAULTS };
