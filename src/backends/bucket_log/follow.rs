@@ -84,6 +84,12 @@ impl<R: Replica> Node<R> {
 
     /// Brings the local state to the end of the log, over a snapshot where the log is gone.
     pub(super) async fn catch_up(&self) -> Result<(), LogError> {
+        self.reach_end().await?;
+        self.leadership.set_caught_up(true);
+        Ok(())
+    }
+
+    async fn reach_end(&self) -> Result<(), LogError> {
         let (mut discards, mut misses, mut missing) = (0, 0, None);
         loop {
             let followed = self.follow(1).await?;
@@ -138,6 +144,7 @@ impl<R: Replica> Node<R> {
         {
             return Ok(());
         }
+        self.leadership.set_caught_up(false);
         self.replica.clear().await?;
         self.edge.pause(self.settings.poll_interval / 4).await;
         Ok(())

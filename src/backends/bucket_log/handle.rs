@@ -1,6 +1,14 @@
 //! How a server passes commands to its node, and what it gets back.
 
-use std::{collections::VecDeque, pin::pin, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures_util::future::select;
@@ -107,6 +115,8 @@ pub(super) struct Leadership {
     is_awaited: watch::Sender<bool>,
     /// Where the leader that the node follows answers requests; none while it leads, and after.
     leader: Mutex<Option<String>>,
+    /// Whether the local state was at the end of the log once, and was not cleared since.
+    has_caught_up: AtomicBool,
 }
 
 impl Leadership {
@@ -123,6 +133,10 @@ impl Leadership {
 
     pub(super) fn set_leader(&self, address: String) {
         *self.leader.lock() = Some(address).filter(|address| !address.is_empty());
+    }
+
+    pub(super) fn set_caught_up(&self, has_caught_up: bool) {
+        self.has_caught_up.store(has_caught_up, Ordering::Release);
     }
 
     pub(super) fn is_released(&self) -> bool {
@@ -208,6 +222,12 @@ impl<A> Handle<A> {
     /// Where the leader answers requests, as far as this node knows. It is a hint.
     pub fn leader(&self) -> Option<String> {
         self.leadership.leader.lock().clone()
+    }
+
+    /// Whether the local state was at the end of the log once in this process, and was not cleared
+    /// since. Before that, it may be as old as the log.
+    pub fn has_caught_up(&self) -> bool {
+        self.leadership.has_caught_up.load(Ordering::Acquire)
     }
 
     /// Lets records be written at once from now on, in every profile, and announces the end of the

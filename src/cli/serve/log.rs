@@ -1,12 +1,13 @@
 //! `tidegate serve --log`: a server whose data is in a bucket.
 //!
 //! ```text
-//!   probe the bucket ─▶ follow (503) ─▶ lead: serve ─┬▶ SIGTERM: announce it, finish, end the epoch, exit
-//!                                                    └▶ another server leads: exit
+//!   probe the bucket ─▶ follow: reads ─▶ lead: serve ─┬▶ SIGTERM: announce it, finish, end the epoch, exit
+//!                                                     └▶ another server leads: exit
 //! ```
 //!
 //! A process leads at most once. What a leadership has in memory, such as the calls under way, must
-//! not outlive it, and the end of the process ends all of it.
+//! not outlive it, and the end of the process ends all of it. The server that answers reads while the
+//! node follows has no tasks, and is dropped when the node leads.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -19,7 +20,7 @@ use tokio::{
 
 use super::{
     super::{Context, ExitCode, doctor::Leader, make_files_private},
-    Bound, assemble, bind, supervisor, until_stopped,
+    Assembled, Bound, assemble, bind, supervisor, until_stopped,
 };
 use tidegate_backends::{
     bucket_log::{BucketAddress, BucketClients, Edge, Ended, Handle, LogError, Node, check_store},
@@ -71,10 +72,20 @@ pub(super) async fn run(
         (Arc::new(SystemClock), Arc::new(SystemEntropy));
     let routes = LogRoutes {
         handle: handle.clone(),
+        replica: Arc::clone(&replica) as _,
         clock: Arc::clone(&clock),
         entropy: Arc::clone(&entropy),
     };
-    let switch = Switch::new(routes.following());
+    let standby = Server::open_standby(replica.store(), Arc::clone(&objects), keys.clone());
+    let standby = assemble(settings, sources, Some(metrics.clone()), None, address, standby);
+    let following = match standby.await {
+        Ok(Assembled { server, auth, router, .. }) => routes.following(server, auth, router),
+        Err(error) => {
+            release(&handle, node).await?;
+            return Err(error);
+        }
+    };
+    let switch = Switch::new(following);
     let closing = watch::Sender::new(false);
     let listener = Listener { socket, limits, clock: Arc::clone(&clock), entropy };
     let listener = tokio::spawn(listener.serve(switch.router(), closing.subscribe()));
@@ -130,7 +141,7 @@ pub(super) async fn run(
     };
     tokio::select! {
         ended = &mut node => {
-            switch.set(routes.following());
+            switch.set(routes.refusing());
             closing.send_replace(true);
             clock.sleep(REFUSAL_TIME).await;
             exit(ended)

@@ -312,6 +312,7 @@ async fn assemble(
     address: SocketAddr,
     builder: Builder,
 ) -> anyhow::Result<Assembled> {
+    let is_standby = builder.is_standby();
     let is_insecure = development.as_ref().is_some_and(|development| development.is_insecure);
     let dev_clock = development.map(|development| development.clock);
     let rules = Rules {
@@ -350,7 +351,8 @@ async fn assemble(
     if let Some(clock) = &dev_clock {
         builder = builder.clock(Arc::clone(clock) as Arc<dyn Clock>);
     }
-    let exporter = span_exporter(settings)?;
+    // A standby has no spans, and reads its tokens when it answers.
+    let exporter = if is_standby { None } else { span_exporter(settings)? };
     if let Some(exporter) = &exporter {
         builder =
             builder.traces(Arc::clone(exporter) as Arc<dyn Spans>, settings.tracing.sample_ratio);
@@ -372,18 +374,18 @@ async fn assemble(
     };
     let auth = Arc::new(BuiltIn::new(jwt, anonymous, clock));
     let of_settings = settings.admin_token.as_deref().and_then(TokenItem::of_admin_setting);
-    let mut tokens = server.tokens().await?;
+    let mut tokens = if is_standby { Vec::new() } else { server.tokens().await? };
     tokens.extend(of_settings.clone());
     let has_access = has_provider || !tokens.is_empty();
-    if anonymous == Anonymous::Refused && !has_access {
+    if anonymous == Anonymous::Refused && !has_access && !is_standby {
         server.stop().await;
         anyhow::bail!(no_token(settings));
     }
     auth.set_tokens(tokens);
-    if server.is_closed().await? {
+    if !is_standby && server.is_closed().await? {
         auth.close();
     }
-    if dev_clock.is_none() {
+    if dev_clock.is_none() && !is_standby {
         warn_of_access(&auth, has_access, settings);
     }
     let updated = Arc::clone(&auth);

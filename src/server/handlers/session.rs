@@ -39,12 +39,13 @@ async fn get(State(api): State<Api>, accept: Accept, caller: Caller) -> HandlerR
     let Caller { principal: caller, has_signed_in } = caller;
     let reads = caller.as_ref().is_some_and(|caller| caller.may(Scope::Read));
     let console = console(&api.options.console, reads);
-    let is_embedded = !api.server.is_serverless();
+    let has_tasks = !api.server.is_serverless();
+    let is_embedded = has_tasks || api.server.is_standby();
     let server = caller.is_some().then(|| ServerView {
         version: env!("CARGO_PKG_VERSION").into(),
         deployment_mode: if is_embedded { "embedded" } else { "serverless" }.into(),
-        stream: is_embedded,
-        simulate: is_embedded,
+        stream: has_tasks,
+        simulate: has_tasks,
     });
     let by = match (is_open, has_signed_in) {
         (true, _) => "open",

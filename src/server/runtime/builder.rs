@@ -39,6 +39,8 @@ pub struct Builder {
     pub(super) hosted: Option<plugin_registry::Hosted>,
     pub(super) health_checks: Vec<Arc<dyn HealthCheck>>,
     pub(super) serverless: bool,
+    /// Whether another process changes the store, and this one only reads it.
+    pub(super) is_standby: bool,
     /// The notices between this server and the others on its store; none if there are no others.
     pub(super) notices: Option<Arc<dyn Notices>>,
     pub(super) inbox: Option<Arc<dyn Inbox>>,
@@ -102,6 +104,19 @@ impl Builder {
         self
     }
 
+    /// Makes the server one that only reads, on a store that another process changes. It starts no task,
+    /// like a [serverless](Builder::serverless) server. The caller sends it no request that changes
+    /// anything.
+    #[must_use]
+    pub fn standby(self) -> Self {
+        Self { serverless: true, is_standby: true, ..self }
+    }
+
+    /// Whether the server will be one that [only reads](Builder::standby).
+    pub fn is_standby(&self) -> bool {
+        self.is_standby
+    }
+
     /// The engine alone, without the tasks of a server: to change what is stored while no server
     /// runs.
     pub fn engine(self) -> Engine {
@@ -160,6 +175,7 @@ impl Builder {
             recorded_calls: plugin_calls::RecordedCalls::default(),
             health_checks: self.health_checks,
             serverless: self.serverless.then(serverless::Serverless::default),
+            is_standby: self.is_standby,
             shared,
             #[cfg(feature = "embedded")]
             simulation: Arc::default(),
@@ -197,6 +213,7 @@ impl Server {
             hosted: None,
             health_checks: Vec::new(),
             serverless: false,
+            is_standby: false,
             notices: None,
             inbox: None,
             peers: None,

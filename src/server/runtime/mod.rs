@@ -173,6 +173,8 @@ pub(crate) struct Inner {
     health_checks: Vec<Arc<dyn HealthCheck>>,
     /// The outbox and caches of a serverless server, which runs no tasks.
     serverless: Option<serverless::Serverless>,
+    /// Whether it answers the reads of a standby: it is serverless then, and changes nothing.
+    is_standby: bool,
     /// What this server shares with others on its store; none if there are no others.
     shared: Option<Arc<shared::Shared>>,
     /// Held while a simulation runs.
@@ -225,6 +227,12 @@ impl Server {
     /// Whether the server runs no tasks: see [`Builder::serverless`].
     pub fn is_serverless(&self) -> bool {
         self.inner.is_serverless()
+    }
+
+    /// Whether the server is that of a standby, which another server's process leads: see
+    /// [`Builder::standby`].
+    pub fn is_standby(&self) -> bool {
+        self.inner.is_standby
     }
 
     /// Whether other processes may use its store: those of a serverless deployment, or [other

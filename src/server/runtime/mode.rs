@@ -117,9 +117,9 @@ impl Inner {
 
 impl Server {
     /// The pull workers that call this process; of processes that share a store, those that
-    /// registered with any of them.
+    /// registered with any of them. A standby knows none, because the leader stores only some.
     pub(super) async fn shared_workers(&self) -> Result<Arc<Workers>, Error> {
-        if self.inner.shares_store() {
+        if self.inner.shares_store() && !self.inner.is_standby {
             return self.stored_workers().await;
         }
         Ok(Arc::clone(&self.inner.workers))

@@ -186,7 +186,13 @@ impl Server {
             }
             return Ok(counted);
         }
-        let measured = match self.inner.measurement.get(engine.now()) {
+        let now = engine.now();
+        let measured = self.inner.measurement.get(now);
+        // Elsewhere the sweeper counts again.
+        let is_standby = self.inner.is_standby;
+        let measured =
+            measured.filter(|latest| !is_standby || now.since(latest.at) < EXPLANATION_AGE);
+        let measured = match measured {
             Some(measured) => measured,
             None => self.inner.measurement.set(self.inner.measure().await?),
         };

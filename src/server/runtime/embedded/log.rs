@@ -2,11 +2,33 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use object_store::ObjectStore;
 
 use super::open::StartError;
 use crate::runtime::{Builder, Server};
-use tidegate_backends::{http::Guard, sealed::KeySource, sqlite::SqliteStore};
+use tidegate_backends::{
+    http::Guard,
+    sealed::{KeySource, SealedStore},
+    sqlite::SqliteStore,
+    system::{SystemClock, SystemEntropy},
+};
+use tidegate_core::port::{
+    Target,
+    policy::NoPolicy,
+    target::{Request, Response, TargetError},
+};
+use tidegate_engine::{Ports, memory::MemoryWorkQueue};
+
+/// The target of a server that delivers nothing.
+struct NoTarget;
+
+#[async_trait]
+impl Target for NoTarget {
+    async fn call(&self, _: Request) -> Result<Response, TargetError> {
+        Err(TargetError::Forbidden("a standby delivers nothing".into()))
+    }
+}
 
 impl Server {
     /// A builder of a server on `store`, the local state of a log, for the time in which its node
@@ -23,6 +45,24 @@ impl Server {
         keys: KeySource,
     ) -> Result<Builder, StartError> {
         Self::builder_of(store, objects, guard, keys)
+    }
+
+    /// A builder of a server that answers reads from the same `store` and `objects`, for the time in
+    /// which its node follows. It runs no plugins and has no HTTP client.
+    pub fn open_standby(
+        store: Arc<SqliteStore>,
+        objects: Arc<dyn ObjectStore>,
+        keys: KeySource,
+    ) -> Builder {
+        let ports = Ports {
+            store: Arc::new(SealedStore::new(store, keys)),
+            objects,
+            work: Arc::new(MemoryWorkQueue::default()),
+            clock: Arc::new(SystemClock),
+            entropy: Arc::new(SystemEntropy),
+            policy: Arc::new(NoPolicy),
+        };
+        Self::builder(ports, Arc::new(NoTarget)).standby()
     }
 }
 

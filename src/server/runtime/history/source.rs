@@ -20,6 +20,8 @@ pub(super) enum Source {
     OneServer,
     /// Several servers that share a store. One adds up what all have counted.
     Servers,
+    /// The leader of a log, whose steps a standby reads.
+    Leader,
     /// None: functions take what happened from the differences between two sweeps.
     Sweeps,
 }
@@ -28,7 +30,7 @@ impl Source {
     /// How long a step of the hour is.
     pub fn step(self) -> Duration {
         match self {
-            Self::OneServer => STEP,
+            Self::OneServer | Self::Leader => STEP,
             Self::Servers | Self::Sweeps => SWEPT_STEP,
         }
     }
@@ -37,6 +39,7 @@ impl Source {
     pub fn delay(self) -> Duration {
         match self {
             Self::Servers => MERGE_DELAY + PART_INTERVAL + MAX_READ_AGE,
+            Self::Leader => STEP + MAX_READ_AGE,
             Self::OneServer | Self::Sweeps => Duration::ZERO,
         }
     }
@@ -55,7 +58,9 @@ impl Source {
 impl Inner {
     /// Where its history comes from.
     pub(super) fn history_source(&self) -> Source {
-        if self.is_serverless() {
+        if self.is_standby {
+            Source::Leader
+        } else if self.is_serverless() {
             Source::Sweeps
         } else if self.shares_store() {
             Source::Servers

@@ -293,7 +293,7 @@ async fn a_standby_takes_over_with_every_acknowledged_job_once() {
     assert_eq!(followed.get("/healthz").await.status, 200);
     assert_eq!(followed.get("/readyz").await.status, 503);
     let refused = until(|| async {
-        let refused = followed.get("/v1/jobs").await;
+        let refused = followed.get("/v1/workers").await;
         let knows = String::from_utf8_lossy(&refused.body).contains(&leader.api.base);
         (knows, refused)
     });
@@ -301,6 +301,26 @@ async fn a_standby_takes_over_with_every_acknowledged_job_once() {
     assert_eq!(refused.headers["retry-after"], "1");
     assert_eq!(refused.is(503)["code"], "not_leader");
     refuses_changes(&followed, &leader.api.base).await;
+    let job = json!({"type": "t", "data": null, "correlation_key": "seen"});
+    let job = leader.post("/v1/jobs", job).await.good();
+    let path = format!("/v1/jobs/t/{}", job["id"].as_str().unwrap());
+    let shown = eventually("the standby shows the job", || async {
+        let shown = followed.get(&path).await;
+        (shown.status == 200).then_some(shown)
+    });
+    let shown = shown.await;
+    assert_eq!(shown.headers["tidegate-standby"], "true");
+    assert!(shown.headers.contains_key("tidegate-position"), "{shown:?}");
+    assert_eq!(shown.is(200)["id"], job["id"]);
+    let headers = [("tidegate-consistent", "true")];
+    let read = |api: Api| async move {
+        api.try_send(Method::GET, "/v1/jobs", &headers, String::new()).await.unwrap()
+    };
+    assert_eq!(read(followed.clone()).await.is(503)["code"], "not_leader");
+    let consistent = read(leader.api.clone()).await;
+    assert!(!consistent.headers.contains_key("tidegate-standby"), "{consistent:?}");
+    assert!(consistent.headers.contains_key("tidegate-position"), "{consistent:?}");
+    assert_eq!(consistent.is(200)["jobs"][0]["id"], job["id"]);
 
     let client = Client::of(&leader.api);
     let running = clients(&client);
@@ -329,7 +349,7 @@ async fn on_a_local_stack_a_hundred_takeovers_are_short() {
         acknowledged.push(leader.enqueue_a("t").await);
         let followed = standby.api.unchecked();
         eventually("the standby has seen the leader", || async {
-            let refused = followed.get("/v1/jobs").await;
+            let refused = followed.get("/v1/workers").await;
             String::from_utf8_lossy(&refused.body).contains(&leader.api.base).then_some(())
         })
         .await;

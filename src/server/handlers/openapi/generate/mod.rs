@@ -22,7 +22,11 @@ use crate::handlers::routes::Routes;
         title = "tidegate",
         description = "A durable job queue for work that must happen at the right time and at the \
             right rate. Every route accepts and returns JSON and MessagePack, by `Content-Type` \
-            and `Accept`; unknown fields are refused; lists have cursors.",
+            and `Accept`; unknown fields are refused; lists have cursors. Of servers on a log in a \
+            bucket, a standby answers reads, with the header `Tidegate-Standby: true`, and refuses \
+            the rest with 503 `not_leader`; answers have `Tidegate-Position`, the first record that \
+            they may lack; and a read with `Tidegate-Consistent: true`, on the leader, sees every \
+            change that was acknowledged before it.",
         license(name = "Apache-2.0", identifier = "Apache-2.0")
     ),
     tags(

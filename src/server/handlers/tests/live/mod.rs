@@ -10,6 +10,8 @@ mod jobs;
 mod own_jobs;
 #[cfg(feature = "embedded")]
 mod simulation;
+#[cfg(feature = "embedded")]
+mod standby;
 mod stream;
 mod traces;
 mod workers;

@@ -1,0 +1,115 @@
+//! The proof that no other node leads, which every read of a leader needs.
+//!
+//! Reads share proofs. An ordinary one accepts a proof that began less than a second ago. A consistent
+//! one needs a proof that began after its request came, whatever clocks show: proofs are numbered, and
+//! a request notes how many have begun.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use axum::{
+    extract::{Request, State},
+    middleware::Next,
+    response::Response,
+};
+use tidegate_core::time::Timestamp;
+use tokio::sync::Mutex;
+
+use super::{LogRoutes, add_position, is_consistent, is_read};
+
+/// How old the proof of leadership behind an ordinary read may be.
+const PROOF_AGE: Duration = Duration::from_secs(1);
+/// How long a proof may take. The bucket does not answer then.
+const PROOF_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The proofs of this node.
+pub(super) struct Proof {
+    log: LogRoutes,
+    /// How many have begun.
+    begun: AtomicU64,
+    /// The newest one, if it succeeded.
+    newest: Mutex<Option<Proved>>,
+}
+
+/// A proof that succeeded: its number, from 1 on, and when it began.
+#[derive(Clone, Copy)]
+struct Proved {
+    number: u64,
+    at: Timestamp,
+}
+
+/// Which proof a read accepts.
+#[derive(Clone, Copy)]
+enum Accepted {
+    /// One that began less than [`PROOF_AGE`] ago.
+    Recent,
+    /// One with a higher number.
+    After(u64),
+}
+
+impl Proof {
+    pub(super) fn new(log: LogRoutes) -> Self {
+        Self { log, begun: AtomicU64::new(0), newest: Mutex::default() }
+    }
+
+    /// Whether this node leads, by an accepted proof.
+    async fn holds(&self, accepted: Accepted) -> bool {
+        tokio::select! {
+            holds = self.is_proved(accepted) => holds,
+            () = self.log.clock.sleep(PROOF_TIMEOUT) => false,
+        }
+    }
+
+    async fn is_proved(&self, accepted: Accepted) -> bool {
+        let LogRoutes { handle, clock, .. } = &self.log;
+        let mut newest = self.newest.lock().await;
+        let now = clock.now();
+        let suffices = |proved: Proved| match accepted {
+            // A clock that went back needs a new proof.
+            Accepted::Recent => proved.at <= now && now.since(proved.at) < PROOF_AGE,
+            Accepted::After(begun) => proved.number > begun,
+        };
+        if newest.is_some_and(suffices) {
+            return true;
+        }
+        let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        let proved = handle.prove_leadership().await.is_ok();
+        *newest = proved.then_some(Proved { number, at: now });
+        proved
+    }
+}
+
+/// Answers a request by the routes, and a read only with a proof.
+pub(super) async fn answer(
+    State(proof): State<Arc<Proof>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let log = &proof.log;
+    if !request.uri().path().starts_with("/v1/") {
+        return next.run(request).await;
+    }
+    let is_read = is_read(request.method());
+    if is_read {
+        let begun = proof.begun.load(Ordering::SeqCst);
+        let accepted = match is_consistent(request.headers()) {
+            Ok(true) => Accepted::After(begun),
+            Ok(false) => Accepted::Recent,
+            Err(problem) => return log.refused(&problem),
+        };
+        if !proof.holds(accepted).await {
+            return log.refusal();
+        }
+    }
+    // A read may begin at once, and a change is in the log when it is answered.
+    let before = log.replica.tail();
+    let mut response = next.run(request).await;
+    let tail = if is_read { before } else { log.replica.tail() };
+    add_position(response.headers_mut(), &tail);
+    response
+}

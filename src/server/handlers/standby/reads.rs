@@ -1,0 +1,105 @@
+//! The reads of a standby: the routes of a server without tasks on the replica, which its node changes.
+//!
+//! The state that a read shows was true once, because the replica is a prefix of the log at every
+//! instant. How old it is, no standby knows. Nothing is decided by it: every change goes through the
+//! log, at the leader.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{MatchedPath, Request, State},
+    http::{HeaderValue, header},
+    middleware::Next,
+    response::Response,
+};
+use tidegate_backends::bucket_log::key::Slot;
+use tidegate_core::error_code::ErrorCode;
+use tidegate_engine::Error;
+use tokio::sync::Mutex;
+
+use super::{LogRoutes, POSITION_AT, STANDBY, add_position, is_consistent, is_read};
+use crate::{
+    auth::BuiltIn,
+    handlers::{error::Problem, health},
+    runtime::Server,
+};
+
+/// The reads that only a leader answers. The replica has not what they show, except for two: a standby
+/// is not ready, and `doctor` writes a probe into the bucket.
+pub(in crate::handlers) const OF_LEADER: [&str; 7] = [
+    "/readyz",
+    "/v1/doctor",
+    "/v1/plugins/{plugin}/differences",
+    "/v1/plugins/{plugin}/logs",
+    "/v1/stream",
+    "/v1/workers",
+    "/v1/workers/{worker}/history",
+];
+
+/// What reads need.
+pub(super) struct Reads {
+    log: LogRoutes,
+    server: Server,
+    auth: Arc<BuiltIn>,
+    /// The position that the known tokens reflect.
+    tokens_at: Mutex<Option<Slot>>,
+}
+
+impl Reads {
+    pub(super) fn new(log: LogRoutes, server: Server, auth: Arc<BuiltIn>) -> Self {
+        Self { log, server, auth, tokens_at: Mutex::default() }
+    }
+
+    /// Reads the tokens again if the replica has changed: the leader may have revoked one.
+    async fn read_tokens(&self) -> Result<(), Error> {
+        let mut tokens_at = self.tokens_at.lock().await;
+        let here = self.log.replica.tail().next;
+        if *tokens_at == Some(here) {
+            return Ok(());
+        }
+        if self.server.is_closed().await? {
+            self.auth.close();
+        }
+        self.server.publish_tokens().await?;
+        *tokens_at = Some(here);
+        Ok(())
+    }
+}
+
+/// Answers a read by the routes, and refuses everything else: nothing was done then.
+pub(super) async fn answer(
+    State(reads): State<Arc<Reads>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let log = &reads.log;
+    if request.uri().path() == health::ROUTES[0] {
+        return log.healthy();
+    }
+    let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    let is_of_leader = route.is_some_and(|route| OF_LEADER.contains(&route));
+    if !is_read(request.method()) || is_of_leader || !log.handle.has_caught_up() {
+        return log.refusal();
+    }
+    match is_consistent(request.headers()) {
+        Ok(false) => {}
+        Ok(true) => return log.refusal(),
+        Err(problem) => return log.refused(&problem),
+    }
+    if let Err(error) = reads.read_tokens().await {
+        tracing::warn!(%error, "the tokens cannot be read");
+        let problem = Problem::new(ErrorCode::Unavailable, "the tokens cannot be read now");
+        let mut response = log.refused(&problem);
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        return response;
+    }
+    let tail = log.replica.tail();
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    headers.insert(STANDBY.clone(), HeaderValue::from_static("true"));
+    add_position(headers, &tail);
+    if let Ok(at) = HeaderValue::from_str(&tail.time.to_string()) {
+        headers.insert(POSITION_AT.clone(), at);
+    }
+    response
+}
