@@ -102,14 +102,10 @@ pub(super) async fn over_http(
     waiting: SocketAddr,
     samples: u64,
 ) -> anyhow::Result<Vec<Duration>> {
-    let mut client = Connection::open(accepting).await?;
+    let client = Connection::open(accepting).await?;
     let request =
         http::request("POST", "/v1/jobs", &format!(r#"{{"type":"{JOB_TYPE}","data":{DATA}}}"#));
-    to_worker(waiting, samples, Duration::ZERO, async || {
-        client.send(&request).await?.ok()?;
-        Ok(())
-    })
-    .await
+    to_worker(waiting, samples, Duration::ZERO, Way::Http(client, request)).await
 }
 
 /// Returns the times from the start of transactions that request a job in the database, to a worker that
@@ -121,17 +117,33 @@ async fn by_transaction(
 ) -> anyhow::Result<Vec<Duration>> {
     let now = Timestamp::from_millis(clock::since_epoch().as_millis() as i64);
     let application = RawPostgres::open(place.settings()?, now).await?;
-    to_worker(waiting, samples, SPREAD, async || Ok(application.enqueue(JOB_TYPE, DATA).await?))
-        .await
+    to_worker(waiting, samples, SPREAD, Way::Transaction(application)).await
 }
 
-/// Returns the times from the start of each `enqueue` to a worker that waits at `waiting`. The pauses
+/// A way to enqueue a job.
+enum Way {
+    /// This request on a connection to a server.
+    Http(Connection, Vec<u8>),
+    /// A transaction in the database of the servers.
+    Transaction(RawPostgres),
+}
+
+impl Way {
+    async fn enqueue(&mut self) -> anyhow::Result<()> {
+        match self {
+            Self::Http(client, request) => client.send(request).await?.ok().map(drop),
+            Self::Transaction(application) => Ok(application.enqueue(JOB_TYPE, DATA).await?),
+        }
+    }
+}
+
+/// Returns the times from the start of each enqueue by `way` to a worker that waits at `waiting`. The pauses
 /// before differ by less than `spread`.
 async fn to_worker(
     waiting: SocketAddr,
     samples: u64,
     spread: Duration,
-    mut enqueue: impl AsyncFnMut() -> anyhow::Result<()>,
+    mut way: Way,
 ) -> anyhow::Result<Vec<Duration>> {
     let mut worker = Worker::open(waiting, 0, "default").await?;
     let (got, mut arrivals) = mpsc::unbounded_channel::<Instant>();
@@ -149,7 +161,7 @@ async fn to_worker(
     for number in 0..samples {
         pause(QUIET + spread.mul_f64((GOLDEN * number as f64).fract())).await;
         let sent = clock::instant();
-        enqueue().await?;
+        way.enqueue().await?;
         match within(PATIENCE, arrivals.recv()).await? {
             Some(arrived) => spans.push(arrived.saturating_duration_since(sent)),
             None => return working.await?.map(|()| spans),

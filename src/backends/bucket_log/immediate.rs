@@ -43,6 +43,10 @@ impl<R: Replica> Replica for Immediate<R> {
         self.0.schema()
     }
 
+    fn bytes(&self) -> u64 {
+        self.0.bytes()
+    }
+
     fn tail(&self) -> Tail {
         self.0.tail()
     }

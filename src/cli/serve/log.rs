@@ -1,7 +1,7 @@
 //! `tidegate serve --log`: a server whose data is in a bucket.
 //!
 //! ```text
-//!   probe the bucket ─▶ follow: reads ─▶ lead: serve ─┬▶ SIGTERM: announce it, finish, end the epoch, exit
+//!   probe the bucket ─▶ follow: reads ─▶ lead: serve ─┬▶ SIGTERM: announce, finish, end the epoch, exit
 //!                                                     └▶ another server leads: exit
 //! ```
 //!

@@ -169,6 +169,10 @@ impl Replica for DatabaseReplica {
         self.inner.schema()
     }
 
+    fn bytes(&self) -> u64 {
+        self.inner.bytes()
+    }
+
     fn tail(&self) -> Tail {
         self.inner.tail()
     }
@@ -176,7 +180,9 @@ impl Replica for DatabaseReplica {
     async fn apply(&self, objects: Vec<Durable>) -> Result<Vec<Vec<Committed>>, ReplicaError> {
         if let Some(world) = &self.world {
             let mut oracle = world.oracle.lock();
-            objects.iter().for_each(|one| oracle.note_applied(self.node, one.object()));
+            for one in &objects {
+                oracle.note_applied(self.node, one.object());
+            }
             if world.bug == Some(Bug::WrittenPastLog) && self.node == 0 {
                 self.write_past_log();
             }

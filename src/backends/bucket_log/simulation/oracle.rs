@@ -230,7 +230,7 @@ pub fn note_leader(world: &World) {
 fn has_leader(world: &World) -> bool {
     let Some((led, _)) = world.leader() else { return false };
     let history = &mut *world.history.lock();
-    let advanced = history.advance(&world.objects.lock());
+    let advanced = history.advance(world);
     advanced.is_ok() && history.end.tail.next.epoch.number() == led
 }
 

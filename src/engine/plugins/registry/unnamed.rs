@@ -116,17 +116,15 @@ impl Engine {
         let keys: Vec<String> = version.object_keys().collect();
         for _ in 0..MAX_CONFLICT_RETRIES {
             let (was, record) = self.unnamed_record().await?;
-            let mut record = record.map_err(|error| Error::Unavailable {
-                retry_after: Duration::from_mins(1),
-                message: format!(
-                    "the record of unnamed objects of plugins cannot be read: {error}"
-                ),
+            let mut record = record.map_err(|error| {
+                let message =
+                    format!("the record of unnamed objects of plugins cannot be read: {error}");
+                Error::unavailable(Duration::from_mins(1), message)
             })?;
-            let claimed =
-                record.claim(&keys, self.now()).map_err(|Deleting| Error::Unavailable {
-                    retry_after: DELETION_RETRY,
-                    message: "an old object with the same bytes is being deleted".into(),
-                })?;
+            let claimed = record.claim(&keys, self.now()).map_err(|Deleting| {
+                let message = "an old object with the same bytes is being deleted";
+                Error::unavailable(DELETION_RETRY, message)
+            })?;
             if !claimed || self.set_unnamed_record(was, &record).await? {
                 return Ok(());
             }
@@ -218,10 +216,8 @@ impl Engine {
 }
 
 fn unlisted(error: &object_store::Error) -> Error {
-    Error::Unavailable {
-        retry_after: Duration::from_mins(1),
-        message: format!("the objects of plugins cannot be listed: {}", ErrorChain(error)),
-    }
+    let message = format!("the objects of plugins cannot be listed: {}", ErrorChain(error));
+    Error::unavailable(Duration::from_mins(1), message)
 }
 
 #[cfg(test)]

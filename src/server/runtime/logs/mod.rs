@@ -164,7 +164,7 @@ impl Server {
                 }
             }
         }
-        let message = "other requests add log lines of this job at the same time".into();
+        let message = "other requests add log lines of this job at the same time";
         Err(Error::unavailable(Duration::from_secs(1), message))
     }
 

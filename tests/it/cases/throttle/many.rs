@@ -162,7 +162,7 @@ async fn read_on(
 #[tokio::test]
 async fn a_first_lap_reads_behind_the_cursor_once() {
     for harness in every_store() {
-        let (mut harness, reads, running) = read_on(harness, 150, 20).await;
+        let (mut harness, reads, running) = Box::pin(read_on(harness, 150, 20)).await;
         for ended in running.into_iter().step_by(40) {
             harness.succeed(slice::from_ref(&ended)).await;
             // These visit all partitions.
@@ -180,7 +180,7 @@ async fn a_first_lap_reads_behind_the_cursor_once() {
 #[tokio::test]
 async fn first_pages_that_fill_the_slots_are_all_that_is_read() {
     for harness in every_store() {
-        let (mut harness, reads, running) = read_on(harness, 60, 10).await;
+        let (mut harness, reads, running) = Box::pin(read_on(harness, 60, 10)).await;
         for ended in &running[..5] {
             harness.succeed(slice::from_ref(ended)).await;
             let started = harness.lease(1).await;

@@ -1,4 +1,4 @@
-//! Projects in AssemblyScript.
+//! Projects in `AssemblyScript`.
 
 use super::{changed, governs_as_the_readme_says, retries};
 

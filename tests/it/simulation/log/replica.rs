@@ -89,6 +89,10 @@ impl Replica for ObservedReplica {
         self.inner.schema()
     }
 
+    fn bytes(&self) -> u64 {
+        self.inner.bytes()
+    }
+
     fn tail(&self) -> Tail {
         self.inner.tail()
     }
