@@ -85,7 +85,8 @@ const STAGES: [Stage; 23] = [
             "--run-ignored",
             "only",
             "-E",
-            "test(sixty_times) + test(lost_two_hundred_times) + test(on_a_full_disk)",
+            "test(sixty_times) + test(twenty_times) + test(for_twelve_seconds) \
+             + test(lost_two_hundred_times) + test(on_a_full_disk)",
         ],
     ),
     (
@@ -104,6 +105,20 @@ const STAGES: [Stage; 23] = [
             "1",
             "-E",
             "test(restarted_for_minutes) + test(for_ten_minutes)",
+        ],
+    ),
+    (
+        "Postgres: ten thousand groups in opposite orders, plans for a million rows",
+        &[("TIDEGATE_POSTGRES_GROUPS", "10000"), ("TIDEGATE_POSTGRES_ROWS", "1000000")],
+        &[
+            "cargo",
+            "nextest",
+            "run",
+            "--workspace",
+            "--features",
+            "aws",
+            "-E",
+            "test(opposite_orders_of_many_servers) + test(no_statement_reads_a_whole_table)",
         ],
     ),
     ("scale: every scenario in full", &[], &scale::RUN),

@@ -11,7 +11,7 @@ use tidegate_core::port::StoreError;
 /// The migrations from an empty schema to the newest format, in order, each with the oldest format
 /// whose releases can use the tables after it. A released one never changes. Each only adds, so that
 /// servers of the release before still run, and can start again.
-const MIGRATIONS: [(&str, i32); 3] = [
+pub(super) const MIGRATIONS: [(&str, i32); 3] = [
     (include_str!("migrations/0001_start.sql"), 1),
     (include_str!("migrations/0002_inbox.sql"), 1),
     (include_str!("migrations/0003_losses.sql"), 1),
@@ -79,10 +79,24 @@ pub enum OpenError {
 ///
 /// [`OpenError`]. After [`OpenError::Newer`] and [`OpenError::Older`] nothing has changed.
 pub(super) async fn migrate(link: &Link, schema: &str, which: Migrate) -> Result<(), OpenError> {
-    let known = MIGRATIONS.len() as i32;
+    migrate_by(link, schema, which, &MIGRATIONS).await
+}
+
+/// As [`migrate`], by the migrations of any release.
+///
+/// # Errors
+///
+/// Those of [`migrate`].
+pub(super) async fn migrate_by(
+    link: &Link,
+    schema: &str,
+    which: Migrate,
+    migrations: &[(&str, i32)],
+) -> Result<(), OpenError> {
+    let known = migrations.len() as i32;
     let mut repeats = 0;
     loop {
-        let made = tokio::time::timeout(TIMEOUT, once(link, schema, which)).await;
+        let made = tokio::time::timeout(TIMEOUT, once(link, schema, which, migrations)).await;
         match made.map_err(StoreError::unavailable)? {
             Ok((found, min_reader)) if min_reader > known => {
                 let schema = schema.to_owned();
@@ -140,6 +154,7 @@ async fn once(
     link: &Link,
     schema: &str,
     which: Migrate,
+    migrations: &[(&str, i32)],
 ) -> Result<(i32, i32), tokio_postgres::Error> {
     let client = &link.client;
     let known =
@@ -166,7 +181,7 @@ async fn once(
         client.query_one("SELECT max(n), max(min_reader) FROM schema_version", &[]).await?;
     let (mut format, mut min_reader): (i32, i32) = (newest.try_get(0)?, newest.try_get(1)?);
     let is_meant = which == Migrate::Any || format == 0;
-    while let Some((migration, reader)) = MIGRATIONS.get(format as usize).filter(|_| is_meant) {
+    while let Some((migration, reader)) = migrations.get(format as usize).filter(|_| is_meant) {
         format += 1;
         min_reader = min_reader.max(*reader);
         client.batch_execute(migration).await?;

@@ -118,8 +118,14 @@ const COMMAND_VARIABLES: [&str; 6] = [
     crate::bench::STORE_VARIABLE,
 ];
 /// Environment variables of the project's tests, which a developer may have exported.
-const TEST_VARIABLES: [&str; 4] =
-    ["TIDEGATE_FUZZ_SECONDS", "TIDEGATE_LOCAL_STACK_ROUNDS", "TIDEGATE_SEED", "TIDEGATE_SEEDS"];
+const TEST_VARIABLES: [&str; 6] = [
+    "TIDEGATE_FUZZ_SECONDS",
+    "TIDEGATE_LOCAL_STACK_ROUNDS",
+    "TIDEGATE_POSTGRES_GROUPS",
+    "TIDEGATE_POSTGRES_ROWS",
+    "TIDEGATE_SEED",
+    "TIDEGATE_SEEDS",
+];
 
 /// Serves until SIGTERM or Ctrl-C.
 ///

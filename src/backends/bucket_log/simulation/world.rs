@@ -86,7 +86,7 @@ pub const WITHOUT_HINTS: Scenario = Scenario {
 };
 /// Nodes with hints.
 pub const WITH_HINTS: Scenario = Scenario { has_hints: true, ..WITHOUT_HINTS };
-/// Nodes with hints, some of which are stopped and hand over.
+/// Nodes with hints. Some are stopped, and hand over.
 pub const STOPPED: Scenario = Scenario { has_stops: true, ..WITH_HINTS };
 /// Nodes with hints and databases. A check of them takes longer, so there are fewer writes.
 pub const WITH_DATABASES: Scenario = Scenario { has_databases: true, writes: 20, ..WITH_HINTS };

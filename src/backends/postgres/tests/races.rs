@@ -72,11 +72,13 @@ fn changes_of_one_record_in_a_commit_follow_each_other() {
     assert_eq!(found, [Ok(Some(one)), Ok(None)]);
 }
 
-/// Eight servers change the same jobs, each in orders of its own.
+/// Eight servers change the same jobs, each in orders of its own. `TIDEGATE_POSTGRES_GROUPS` is the number of
+/// their groups together.
 #[test]
 fn opposite_orders_of_many_servers_never_deadlock() {
     const SERVERS: usize = 8;
     const JOBS: usize = 20;
+    let groups = server::number("TIDEGATE_POSTGRES_GROUPS", 480);
     let settings = settings_of_a_database();
     let stores: Vec<Arc<PostgresStore>> = (0..SERVERS).map(|_| Arc::new(open(&settings))).collect();
     let jobs: Vec<Job> = (0..JOBS).map(|n| job(&format!("job-{n:02}")).build()).collect();
@@ -86,7 +88,7 @@ fn opposite_orders_of_many_servers_never_deadlock() {
         RUNTIME.spawn(async move {
             let mut chance = StdRng::seed_from_u64(seed as u64);
             let mut written = vec![0_u64; JOBS];
-            for _ in 0..60 {
+            for _ in 0..groups / SERVERS {
                 let mut order: Vec<usize> = (0..JOBS).collect();
                 order.shuffle(&mut chance);
                 order.truncate(8);
@@ -114,7 +116,7 @@ fn opposite_orders_of_many_servers_never_deadlock() {
     for (n, found) in found.into_iter().enumerate() {
         assert_eq!(found.unwrap().unwrap().life.revision.0, 1 + written[n], "job {n}");
     }
-    assert!(written.iter().sum::<u64>() > 100, "{written:?}");
+    assert!(written.iter().sum::<u64>() as usize > groups / 5, "{written:?}");
     let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
     let found = rows(&stores[0], deadlocks);
     assert_eq!(found[0].get::<_, i64>(0), 0);

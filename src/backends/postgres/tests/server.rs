@@ -20,6 +20,12 @@ pub(super) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
         .expect("a runtime can be made")
 });
 
+/// The number in this variable, which the full check sets, or else `usual`.
+#[allow(clippy::disallowed_methods, reason = "tests have no settings")]
+pub(super) fn number(variable: &str, usual: usize) -> usize {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+}
+
 /// A row for each statement of this test that waits for a lock. Within a transaction it would be the
 /// first answer again and again.
 pub(super) const WAITING: &str = "SELECT FROM pg_locks l JOIN pg_stat_activity a USING (pid) \

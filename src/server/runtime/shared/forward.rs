@@ -17,8 +17,8 @@
 //! so does this server when it leases for the same `request_id`. Without one, they end by their time.
 //!
 //! **No answer is lost in an orderly stop.** An owner that stops answers the requests that it has, so
-//! this server reads on. If this server stops, it says so to the others, the owner ends the waits of
-//! its requests, and it reads the answers.
+//! this server reads on. If this server stops, it removes its record, the owner ends the waits of its
+//! requests, and it reads the answers.
 
 use std::{sync::Arc, time::Duration};
 

@@ -12,6 +12,8 @@
 mod books;
 mod load;
 mod outages;
+mod peers;
+mod proxy;
 mod replay;
 mod rolling;
 mod transactions;
@@ -149,7 +151,13 @@ impl Running {
 
     /// Takes one of the servers, to which no more requests are sent.
     fn take_any(&mut self) -> Tidegate {
-        let tide = self.tides.swap_remove(self.chance.random_range(0..self.tides.len()));
+        let at = self.chance.random_range(0..self.tides.len());
+        self.take(at)
+    }
+
+    /// Takes the server at this place, to which no more requests are sent. The others move up.
+    fn take(&mut self, at: usize) -> Tidegate {
+        let tide = self.tides.remove(at);
         self.books.apis.lock().retain(|api| api.base != tide.api.base);
         tide
     }
@@ -330,16 +338,21 @@ async fn every_job_is_accounted_for(api: &Api, books: &Books) {
     }
 }
 
-/// Some lease requests were answered by the owner of their queue.
-async fn requests_were_forwarded(tides: &[&Tidegate]) {
+/// How many lease requests these servers have forwarded with this outcome.
+async fn forwarded(tides: &[&Tidegate], outcome: &str) -> f64 {
+    let series = format!("tidegate_lease_requests_forwarded_total{{outcome=\"{outcome}\"}} ");
     let mut forwarded = 0.0;
     for tide in tides {
         let metrics = String::from_utf8(tide.get("/metrics").await.body).unwrap();
-        let series = "tidegate_lease_requests_forwarded_total{outcome=\"forwarded\"} ";
-        let counts = metrics.lines().filter_map(|line| line.strip_prefix(series));
+        let counts = metrics.lines().filter_map(|line| line.strip_prefix(&series));
         forwarded += counts.map(|count| count.parse::<f64>().unwrap()).sum::<f64>();
     }
-    assert!(forwarded > 0.0, "no request was forwarded");
+    forwarded
+}
+
+/// Some lease requests were answered by the owner of their queue.
+async fn requests_were_forwarded(tides: &[&Tidegate]) {
+    assert!(forwarded(tides, "forwarded").await > 0.0, "no request was forwarded");
 }
 
 /// What a transaction that was rolled back requested is no job.
@@ -376,6 +389,11 @@ async fn a_server_killed_sixty_times_loses_nothing_and_keeps_limits() {
 /// Servers on one database in Postgres, which they reach at `addresses`, and tests at the first of them.
 /// They forward lease requests to each other.
 fn shared(addresses: &[String]) -> Servers {
+    shared_at(addresses, |own| format!("http://{own}"))
+}
+
+/// As [`shared`]. `peer_url` returns where the others reach the server that listens at an address.
+fn shared_at(addresses: &[String], mut peer_url: impl FnMut(&str) -> String) -> Servers {
     let schema = test_server::new_name();
     // A server has the same port in all its lives. The ports are free together, so they differ.
     let ports: Vec<_> =
@@ -383,7 +401,7 @@ fn shared(addresses: &[String]) -> Servers {
     let setups = addresses.iter().zip(ports).map(|(address, port)| {
         let own = port.local_addr().unwrap().to_string();
         let setup = Setup::on_postgres(address, &schema).flag("--listen", &own);
-        setup.env("TIDEGATE_PEER_URL", format!("http://{own}"))
+        setup.env("TIDEGATE_PEER_URL", peer_url(&own))
     });
     let setups = setups.collect();
     Servers { setups, store: Store::Tables { address: addresses[0].clone(), schema } }

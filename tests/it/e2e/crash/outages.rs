@@ -1,11 +1,7 @@
 //! Faults of servers on Postgres that no kill shows: a server is frozen for longer than every lease, its
 //! connections are cut, slow or silent, and Postgres itself is killed, restarted, lost or full.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-    sync::Arc,
-};
+use std::{path::Path, process::Command, sync::Arc};
 
 use nix::sys::signal::{Signal, kill};
 use rand::RngExt as _;
@@ -13,78 +9,20 @@ use reqwest::Method;
 use serde_json::json;
 use tempfile::TempDir;
 use tidegate_backends::postgres::test_server::OwnServer;
-use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream, UnixStream},
-    sync::watch,
+
+use super::{
+    Running, load,
+    proxy::{Link, Place, proxy},
+    shared, three,
 };
-
-use super::{Running, load, shared};
 use crate::e2e::{serve::text, wait::eventually};
-
-/// How a proxy passes bytes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Link {
-    Good,
-    /// Each packet takes some time.
-    Slow,
-    /// Nothing arrives, and no connection ends.
-    Silent,
-    /// All connections end, and none is accepted.
-    Cut,
-}
-
-/// A proxy between one server and Postgres. Returns its port, and what sets how it passes bytes on.
-async fn proxy(socket: PathBuf) -> (u16, watch::Sender<Link>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let (sender, link) = watch::channel(Link::Good);
-    tokio::spawn(async move {
-        while let Ok((client, _)) = listener.accept().await {
-            tokio::spawn(connection(client, socket.clone(), link.clone()));
-        }
-    });
-    (port, sender)
-}
-
-/// Passes on the bytes of a connection until an end closes it or it is cut.
-async fn connection(mut client: TcpStream, socket: PathBuf, mut link: watch::Receiver<Link>) {
-    // Postgres may be down.
-    let Ok(mut server) = UnixStream::connect(&socket).await else { return };
-    let (from_client, to_client) = client.split();
-    let (from_server, to_server) = server.split();
-    tokio::select! {
-        () = pass_on(from_client, to_server, link.clone()) => {}
-        () = pass_on(from_server, to_client, link.clone()) => {}
-        _ = link.wait_for(|link| *link == Link::Cut) => {}
-    }
-}
-
-async fn pass_on(
-    mut from: impl AsyncRead + Unpin,
-    mut to: impl AsyncWrite + Unpin,
-    mut link: watch::Receiver<Link>,
-) {
-    let mut buffer = vec![0; 1 << 14];
-    while let Ok(read @ 1..) = from.read(&mut buffer).await {
-        let Ok(how) = link.wait_for(|link| *link != Link::Silent).await.map(|link| *link) else {
-            return;
-        };
-        if how == Link::Slow {
-            load::work(40).await;
-        }
-        if to.write_all(&buffer[..read]).await.is_err() {
-            return;
-        }
-    }
-}
 
 /// Injects `faults` faults, each kind in turn, into servers under load.
 async fn lose_nothing(faults: usize) {
     let postgres = Arc::new(tokio::task::spawn_blocking(OwnServer::start).await.unwrap());
     let (mut addresses, mut links) = (vec![postgres.address()], Vec::new());
     for _ in 0..2 {
-        let (port, link) = proxy(postgres.socket()).await;
+        let (port, link) = proxy(Place::Socket(postgres.socket()));
         addresses.push(format!("postgres://tidegate@127.0.0.1:{port}/postgres?sslmode=disable"));
         links.push(link);
     }
@@ -131,7 +69,25 @@ async fn postgres_servers_frozen_or_cut_off_sixty_times_lose_nothing() {
     lose_nothing(60).await;
 }
 
-/// A standby that confirms each commit takes the place of a Postgres that is lost with its disk.
+/// The others own everything after ten seconds. The frozen one goes on with what it had begun.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes a minute; cargo xtask check --full runs it"]
+async fn postgres_servers_frozen_for_twelve_seconds_lose_nothing() {
+    let mut running = Running::start(three(), 20_261_132).await;
+    // Each in turn, because each owns other queues.
+    for _ in 0..running.tides.len() {
+        running.go_on().await;
+        let frozen = running.take(0);
+        kill(frozen.pid(), Signal::SIGSTOP).unwrap();
+        load::work(12_000).await;
+        kill(frozen.pid(), Signal::SIGCONT).unwrap();
+        running.add(frozen);
+    }
+    running.finish().await;
+}
+
+/// A standby that confirms each commit takes the place of a Postgres that is lost with its disk. Servers are
+/// killed before, while no Postgres takes writes, and after.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_servers_lose_nothing_when_a_standby_is_promoted() {
     let start = || {
@@ -140,19 +96,28 @@ async fn postgres_servers_lose_nothing_when_a_standby_is_promoted() {
         (primary, standby)
     };
     let (primary, standby) = tokio::task::spawn_blocking(start).await.unwrap();
-    let addresses = [primary.address_with(&standby), primary.address_with(&standby)];
+    let addresses = [(); 3].map(|()| primary.address_with(&standby));
     let mut running = Running::start(shared(&addresses), 20_261_130).await;
-    for _ in 0..3 {
+    for _ in 0..2 {
         running.go_on().await;
+        running.kill().await;
     }
-    let promote = move || {
-        primary.kill();
-        standby.promote();
-    };
-    tokio::task::spawn_blocking(promote).await.unwrap();
-    for _ in 0..3 {
+    running.go_on().await;
+    tokio::task::spawn_blocking(move || primary.kill()).await.unwrap();
+    let before = running.take_any().kill();
+    let promoting = tokio::task::spawn_blocking(move || standby.promote());
+    // It cannot start before the end of the promotion.
+    let meanwhile = running.take_any().kill().start_and_kill(|| load::work(50)).await;
+    promoting.await.unwrap();
+    // The third server has seen all of it.
+    for setup in [before, meanwhile] {
+        running.add(setup.follow().await);
+    }
+    for _ in 0..2 {
         running.go_on().await;
+        running.kill().await;
     }
+    running.go_on().await;
     running.finish().await;
 }
 
