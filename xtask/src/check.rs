@@ -31,7 +31,7 @@ type Stage = (&'static str, &'static [(&'static str, &'static str)], &'static [&
 /// The load of the test with kills: five rounds of 200 jobs, where `./test` runs one.
 const ROUNDS: (&str, &str) = ("TIDEGATE_LOCAL_STACK_ROUNDS", "5");
 
-const STAGES: [Stage; 23] = [
+const STAGES: [Stage; 24] = [
     ("tests", &[], &["./test"]),
     ("dependencies, doc comments", &[], &["./test", "static"]),
     ("each crate alone", &[], &["bash", "-c", EACH_CRATE_ALONE]),

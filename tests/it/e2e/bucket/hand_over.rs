@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 
 use super::{
-    super::{serve::Setup, wait::eventually},
+    super::{crash::load, serve::Setup, wait::eventually},
     Bucket, Client, leads,
 };
 
@@ -19,11 +19,6 @@ const REPEATS: u32 = 5;
 const MIN_BACKOFF: Duration = Duration::from_millis(100);
 
 const TAKEOVER: &str = "TIDEGATE_TAKEOVER_SECONDS";
-
-/// Does nothing for `span`.
-async fn pause(span: Duration) {
-    let _ = tokio::time::timeout(span, std::future::pending::<()>()).await;
-}
 
 impl Client {
     /// Enqueues one job after the other. Each is acknowledged after few repeats.
@@ -45,7 +40,9 @@ impl Client {
             match self.try_enqueue(key).await {
                 Ok(id) => return id,
                 // A client waits as long as the server says, or between half of the backoff and all of it.
-                Err(after) => pause(after.unwrap_or(backoff / 2)).await,
+                Err(after) => {
+                    load::work(after.unwrap_or(backoff / 2).as_millis() as u64).await;
+                }
             }
             backoff *= 2;
         }

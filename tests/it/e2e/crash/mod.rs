@@ -10,7 +10,7 @@
 //! server's own: a worker sees them later.
 
 mod books;
-mod load;
+pub mod load;
 mod outages;
 mod peers;
 mod proxy;
