@@ -40,7 +40,8 @@ const MIN_UNNAMED_TIME: Duration = Duration::from_hours(24);
 /// When the deletions of a sweep have ended, even if its process died or it got no answer. Clients of
 /// object stores repeat a request for some minutes.
 const MAX_DELETION_TIME: Duration = Duration::from_mins(15);
-/// Most objects in the record. Further ones follow when these were deleted.
+/// Most objects in the record, in addition to those that another sweep deletes. Further ones follow when
+/// these were deleted.
 const MAX_RECORDED: usize = 1000;
 /// When a push that was refused because of a deletion may be repeated.
 const DELETION_RETRY: Duration = Duration::from_secs(10);
@@ -67,22 +68,33 @@ struct UnnamedObject {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Deleting;
 
+impl UnnamedObject {
+    /// Whether a request to delete it may still reach the object store after `now`.
+    fn is_being_deleted(&self, now: Timestamp) -> bool {
+        self.deleting_since.is_some_and(|began| now < began + MAX_DELETION_TIME)
+    }
+}
+
 impl UnnamedObjects {
     /// Replaces the objects by `found`, those without a version at `now`. Returns the ones to delete,
     /// which are marked as such.
+    ///
+    /// Those that another sweep deletes stay as they are, also if they are not found: if this sweep
+    /// removed them, a push would store them again, and a late request of the other one delete them.
     fn update(&mut self, found: BTreeSet<String>, now: Timestamp) -> Vec<String> {
         let mut due = Vec::new();
-        let mut objects = BTreeMap::new();
+        let before = std::mem::take(&mut self.objects);
         for key in found {
-            let known = self.objects.get(&key).copied();
+            let known = before.get(&key).copied();
             let mut object = known.unwrap_or(UnnamedObject { since: now, deleting_since: None });
-            if object.since + MIN_UNNAMED_TIME <= now {
+            if !object.is_being_deleted(now) && object.since + MIN_UNNAMED_TIME <= now {
                 object.deleting_since = Some(now);
                 due.push(key.clone());
             }
-            objects.insert(key, object);
+            self.objects.insert(key, object);
         }
-        self.objects = objects;
+        let of_others = before.into_iter().filter(|(_, object)| object.is_being_deleted(now));
+        self.objects.extend(of_others);
         due
     }
 
@@ -92,10 +104,8 @@ impl UnnamedObjects {
     ///
     /// [`Deleting`] if a sweep deletes one of them at `now`. Nothing was removed.
     fn claim(&mut self, keys: &[String], now: Timestamp) -> Result<bool, Deleting> {
-        let is_deleted = |key: &String| {
-            let began = self.objects.get(key).and_then(|object| object.deleting_since);
-            began.is_some_and(|began| now < began + MAX_DELETION_TIME)
-        };
+        let is_deleted =
+            |key: &String| self.objects.get(key).is_some_and(|object| object.is_being_deleted(now));
         if keys.iter().any(is_deleted) {
             return Err(Deleting);
         }
@@ -241,6 +251,21 @@ mod tests {
         // `a` could not be deleted.
         assert_eq!(record.update(keys(["a", "b"]), start + HOUR * 30), ["a"]);
         assert_eq!(record.update(keys(["b"]), start + HOUR * 36), ["b"]);
+    }
+
+    #[test]
+    fn an_object_that_another_sweep_deletes_is_left_to_it() {
+        let (mut record, start) = (UnnamedObjects::default(), Timestamp::from_millis(0));
+        record.update(keys(["a"]), start);
+        let began = start + HOUR * 24;
+        assert_eq!(record.update(keys(["a"]), began), ["a"]);
+        let later = began + Duration::from_mins(10);
+        // It may be gone, and a repeated request for it under way.
+        for found in [keys(["a"]), keys([])] {
+            assert!(record.update(found, later).is_empty());
+            assert_eq!(record.claim(&["a".to_owned()], later), Err(Deleting));
+        }
+        assert_eq!(record.update(keys(["a"]), began + MAX_DELETION_TIME), ["a"]);
     }
 
     #[test]
