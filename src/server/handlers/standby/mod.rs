@@ -47,6 +47,9 @@ static POSITION_AT: HeaderName = HeaderName::from_static("tidegate-position-at")
 /// In an answer: that a standby gave it.
 static STANDBY: HeaderName = HeaderName::from_static("tidegate-standby");
 
+/// Why a node refuses that cannot prove that it leads.
+const NO_PROOF: &str = "the bucket of the log does not answer, so another server may lead by now";
+
 /// Routes that can be exchanged while a listener serves them.
 #[derive(Clone, Debug)]
 pub struct Switch(Arc<ArcSwap<Router>>);
@@ -93,7 +96,7 @@ impl LogRoutes {
             if request.uri().path() == health::ROUTES[0] {
                 return routes.healthy();
             }
-            routes.refusal()
+            routes.refusal(NO_PROOF)
         })
     }
 
@@ -112,12 +115,11 @@ impl LogRoutes {
         routes.layer(middleware::from_fn_with_state(proof, proof::answer))
     }
 
-    fn refusal(&self) -> Response {
+    /// The refusal of a request that only a leader answers; `while_leading` is why this node does not,
+    /// if it leads.
+    fn refusal(&self, while_leading: &'static str) -> Response {
         let problem = match (self.handle.epoch(), self.handle.leader()) {
-            (Some(_), _) => Problem::new(
-                ErrorCode::Unavailable,
-                "the bucket of the log does not answer, so another server may lead by now",
-            ),
+            (Some(_), _) => Problem::new(ErrorCode::Unavailable, while_leading),
             (None, Some(leader)) => Problem::new(
                 ErrorCode::NotLeader,
                 format!("this server follows the log; its leader is at {leader}"),

@@ -20,7 +20,7 @@ use axum::{
 use tidegate_core::time::Timestamp;
 use tokio::sync::Mutex;
 
-use super::{LogRoutes, add_position, is_consistent, is_read};
+use super::{LogRoutes, NO_PROOF, add_position, is_consistent, is_read};
 
 /// How old the proof of leadership behind an ordinary read may be.
 const PROOF_AGE: Duration = Duration::from_secs(1);
@@ -103,7 +103,7 @@ pub(super) async fn answer(
             Err(problem) => return log.refused(&problem),
         };
         if !proof.holds(accepted).await {
-            return log.refusal();
+            return log.refusal(NO_PROOF);
         }
     }
     // A read may begin at once, and a change is in the log when it is answered.

@@ -24,8 +24,8 @@ use crate::{
     runtime::Server,
 };
 
-/// The reads that only a leader answers. The replica has not what they show, except for two: a standby
-/// is not ready, and `doctor` writes a probe into the bucket.
+/// The reads that only a leader answers. The replica does not have what they show, except for two: a
+/// standby is not ready, and `doctor` writes a probe into the bucket.
 pub(in crate::handlers) const OF_LEADER: [&str; 7] = [
     "/readyz",
     "/v1/doctor",
@@ -35,6 +35,9 @@ pub(in crate::handlers) const OF_LEADER: [&str; 7] = [
     "/v1/workers",
     "/v1/workers/{worker}/history",
 ];
+
+/// Why a node refuses that leads, and whose server has not started yet.
+const BEGINS: &str = "this server begins to lead the log";
 
 /// What reads need.
 pub(super) struct Reads {
@@ -79,11 +82,11 @@ pub(super) async fn answer(
     let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let is_of_leader = route.is_some_and(|route| OF_LEADER.contains(&route));
     if !is_read(request.method()) || is_of_leader || !log.handle.has_caught_up() {
-        return log.refusal();
+        return log.refusal(BEGINS);
     }
     match is_consistent(request.headers()) {
         Ok(false) => {}
-        Ok(true) => return log.refusal(),
+        Ok(true) => return log.refusal(BEGINS),
         Err(problem) => return log.refused(&problem),
     }
     if let Err(error) = reads.read_tokens().await {
