@@ -74,8 +74,8 @@ impl MemoryStore {
     }
 }
 
-/// What is left of a delay is all of it, and requests have no age: the inbox has no clock. It has no transactions of others either,
-/// so nothing keeps it from being closed.
+/// What is left of a delay is all of it, and requests have no age: the inbox has no clock. It has no
+/// transactions of others either, so nothing keeps it from being closed.
 #[async_trait]
 impl Inbox for MemoryStore {
     async fn set_rules(&self, _: InboxRules) -> Result<(), StoreError> {

@@ -311,10 +311,10 @@ impl Server {
     }
 
     /// Begins a stop: the server admits no more jobs, answers the requests that wait for some, and waits
-    /// at most `options.shutdown` from the begin of the stop for running attempts. It still takes reports
-    /// and heartbeats.
+    /// for running attempts until `options.shutdown` after the first call. It still takes reports and
+    /// heartbeats.
     ///
-    /// Who answers requests with it finishes the answers between this and [`Self::stop`]: a lease in an
+    /// A caller that serves requests finishes their answers between this and [`Self::stop`]: a lease in an
     /// answer that is not received is handed back, and that is work of the tasks that `stop` ends.
     pub async fn drain(&self) {
         let begin = |phase: &mut StopPhase| {

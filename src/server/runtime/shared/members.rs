@@ -103,7 +103,7 @@ impl Members {
         self.alive.len()
     }
 
-    /// Whether the server `name` has left its record and does not renew it.
+    /// Whether the server `name` has a record and does not renew it.
     pub(super) fn is_silent(&self, name: &str) -> bool {
         self.seen.contains_key(name) && !self.alive.iter().any(|alive| alive == name)
     }

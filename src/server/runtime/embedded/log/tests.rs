@@ -196,6 +196,7 @@ async fn an_idle_day_writes_beats_and_few_records() {
     let [hints, objects] = bucket.puts();
     let (beats, objects) = (hints - hints_before, objects - objects_before);
     assert!(!running.is_finished() && handle.epoch().is_some(), "the server leads");
-    assert!((DAY - 2..=DAY + 2).contains(&beats), "a beat a minute: {beats}");
+    // The thread of the database may be slower than the clock of the test: then a record delays a beat.
+    assert!((DAY - MAX_OBJECTS..=DAY + 2).contains(&beats), "a beat a minute: {beats}");
     assert!(objects <= MAX_OBJECTS, "{objects} objects: {:#?}", bucket.puts.lock());
 }
