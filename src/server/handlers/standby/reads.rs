@@ -98,6 +98,10 @@ pub(super) async fn answer(
     }
     let tail = log.replica.tail();
     let mut response = next.run(request).await;
+    // The node has cleared its state meanwhile, so the read may have seen none.
+    if log.replica.tail().next < tail.next {
+        return log.refusal(BEGINS);
+    }
     let headers = response.headers_mut();
     headers.insert(STANDBY.clone(), HeaderValue::from_static("true"));
     add_position(headers, &tail);
