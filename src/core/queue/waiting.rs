@@ -228,7 +228,7 @@ impl WaitingEstimate {
     }
 
     /// Records that a job of `partition` with this weight waits no longer. Returns whether it was among
-    /// the jobs of [`Self::partitions`].
+    /// the jobs that [`Self::partitions`] count, and so among those of the groups.
     pub fn started(&mut self, partition: &str, weight: u32) -> bool {
         started(&mut self.partitions, partition, weight)
     }
@@ -273,15 +273,16 @@ pub struct Waiting {
     pub others: Option<WaitingCount>,
 }
 
-/// Subtracts a job with this weight from the count of `name`. Returns whether there is one.
+/// Subtracts a job with this weight from the count of `name`. Returns whether the count had one.
 fn started(counts: &mut BTreeMap<String, WaitingCount>, name: &str, weight: u32) -> bool {
     let Some(count) = counts.get_mut(name) else { return false };
+    let had_one = count.jobs > 0;
     count.jobs = count.jobs.saturating_sub(1);
     count.weight = count.weight.saturating_sub(weight.into());
     if count.jobs == 0 && !count.at_least {
         counts.remove(name);
     }
-    true
+    had_one
 }
 
 impl Waiting {

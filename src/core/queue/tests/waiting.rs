@@ -168,11 +168,14 @@ fn groups_without_started_jobs_are_those_of_the_estimate() {
         });
         let counts: Vec<(&str, u32)> = names.iter().map(String::as_str).zip([1, 2, 30]).collect();
         let mut estimate = estimate(&counts);
+        // More jobs may wait there than were counted, and one more starts.
+        estimate.partitions.get_mut(&names[0]).unwrap().at_least = true;
         let mut groups = estimate.groups(&queue);
-        for (name, times) in names.iter().zip([1, 1, 5]) {
+        for (name, times) in names.iter().zip([2, 1, 5]) {
             for _ in 0..times {
-                assert!(estimate.started(name, 1));
-                groups.started(&queue, name, 1);
+                if estimate.started(name, 1) {
+                    groups.started(&queue, name, 1);
+                }
             }
         }
         // The oldest instant of a group is a bound.
