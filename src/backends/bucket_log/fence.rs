@@ -46,3 +46,45 @@ impl<R: Replica> Node<R> {
         Ok(self.edge.read(&seal).await.is_none().then_some(seal))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use object_store::{ObjectStoreExt as _, path::Path};
+
+    use super::*;
+    use crate::bucket_log::{NodeSettings, key::Epoch, metered::Run};
+
+    /// Whether and how the leader of epoch 2 has stopped after its first read of the fence. The bucket has
+    /// lost this object before.
+    fn stopped_without(lost: Option<ObjectKey>) -> Vec<String> {
+        // An epoch is over after its start and one record.
+        let settings = NodeSettings { rollover_records: 2, ..NodeSettings::default() };
+        let run = Run::with_leader(1, settings);
+        let (client, store) = (Arc::clone(&run), Arc::clone(&run.store));
+        assert!(run.complete(async move { client.submit(0, 1).await }), "the node leads");
+        // The next epoch begins, and its snapshot is made.
+        run.pass(10_000);
+        run.complete(async move {
+            if let Some(key) = lost {
+                store.delete(&Path::from(format!("log/{key}"))).await.unwrap();
+            }
+        });
+        run.pass((INTERVAL + Duration::from_mins(1)).as_millis() as i64);
+        let stopped = run.ended.lock().clone();
+        run.end();
+        stopped
+    }
+
+    #[test]
+    fn a_leader_stops_once_its_fence_is_gone() {
+        assert_eq!(stopped_without(None), [""; 0]);
+        let epoch = Epoch::FIRST;
+        for lost in [ObjectKey::Claim(epoch.next()), ObjectKey::Slot(Slot { epoch, seq: 2 })] {
+            let stopped = stopped_without(Some(lost)).concat();
+            let name = lost.to_string();
+            assert!(stopped.contains(&name) && stopped.contains("lifecycle rule"), "{stopped}");
+        }
+    }
+}

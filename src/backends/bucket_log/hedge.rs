@@ -15,6 +15,9 @@ use super::{bucket::Edge, create::PutAnswer, key::ObjectKey};
 const MIN_WAIT: Duration = Duration::from_millis(250);
 /// A PUT is slow if it takes this many times the median.
 const SLOW_FACTOR: u32 = 3;
+/// Most bytes of a PUT that is sent a second time. A larger one is slow where the line of the machine is:
+/// two of them would share that line, and both could exceed the timeout of the client, again and again.
+const MAX_BYTES: usize = 1 << 20;
 /// How many PUTs the median is of.
 const KEPT_TIMES: usize = 32;
 
@@ -31,12 +34,15 @@ impl PutTimes {
         self.0.push_back(span);
     }
 
-    /// After how long the next PUT is sent a second time.
-    pub(super) fn hedge_after(&self) -> Duration {
+    /// After how long the next PUT, of `bytes`, is sent a second time; none if it is too large for that.
+    pub(super) fn hedge_after(&self, bytes: usize) -> Option<Duration> {
+        if bytes > MAX_BYTES {
+            return None;
+        }
         let mut sorted: Vec<Duration> = self.0.iter().copied().collect();
         sorted.sort_unstable();
         let median = sorted.get(sorted.len() / 2).copied().unwrap_or_default();
-        median.saturating_mul(SLOW_FACTOR).max(MIN_WAIT)
+        Some(median.saturating_mul(SLOW_FACTOR).max(MIN_WAIT))
     }
 }
 
@@ -134,15 +140,16 @@ mod tests {
     #[test]
     fn a_put_is_slow_after_three_times_the_median() {
         let mut times = PutTimes::default();
-        assert_eq!(times.hedge_after(), MIN_WAIT);
+        assert_eq!(times.hedge_after(MAX_BYTES), Some(MIN_WAIT));
+        assert_eq!(times.hedge_after(MAX_BYTES + 1), None);
         for millis in [60, 5_000, 60] {
             times.note(Duration::from_millis(millis));
         }
-        assert_eq!(times.hedge_after(), MIN_WAIT, "one slow PUT is not the usual one");
+        assert_eq!(times.hedge_after(1), Some(MIN_WAIT), "one slow PUT is not the usual one");
         for _ in 0..KEPT_TIMES {
             times.note(Duration::from_millis(200));
         }
-        assert_eq!(times.hedge_after(), Duration::from_millis(600));
+        assert_eq!(times.hedge_after(1), Some(Duration::from_millis(600)));
         assert_eq!(times.0.len(), KEPT_TIMES);
     }
 }

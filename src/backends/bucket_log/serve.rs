@@ -361,7 +361,7 @@ impl<R: Replica> Node<R> {
                 reply,
             });
             work.flight.push(object, waiters.collect());
-            let hedge_after = Some(work.put_times.hedge_after());
+            let hedge_after = work.put_times.hedge_after(bytes.len());
             work.puts.push(Box::pin(async move {
                 let began = self.edge.clock.now();
                 let created = self.edge.create_hedged(&key, &bytes, hedge_after).await;

@@ -72,8 +72,8 @@ struct Replaced {
 }
 
 impl Replaced {
-    /// What can go if `chain` are the snapshots, newest first, each the one before the last, and
-    /// `kept` of them are kept.
+    /// What can go if `chain` are the snapshots, newest first, each the one before the last. `kept` of
+    /// them are kept, or as many as a restore needs that reaches back from the newest one for `history`.
     fn by(mut chain: Vec<Snapshot>, kept: usize, history: Duration) -> Option<Self> {
         // A restore to an instant needs the newest snapshot before it.
         let newest = chain.first()?.time;

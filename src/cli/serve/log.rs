@@ -37,7 +37,8 @@ use tidegate_server::{
 
 /// How long the end of the epoch may take at a stop. A standby takes over after its wait then.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How much longer than the set time a stop may take, with the wait for a standby.
+/// How much longer than the set time the server may take to finish, with the wait for a standby. The end of
+/// the epoch follows.
 const STOP_MARGIN: Duration = Duration::from_secs(5);
 /// How long responses in progress may take after another server leads.
 const REFUSAL_TIME: Duration = Duration::from_millis(500);
@@ -153,8 +154,8 @@ pub(super) async fn run(
                 () = serving.stop() => release(&handle, node).await,
                 ended = &mut node => exit(ended),
                 () = clock.sleep_until(limit) => {
-                    tracing::warn!("the bucket does not answer at the stop: the epoch stays open");
-                    Ok(ExitCode::Ok)
+                    tracing::warn!("the server has not finished in time at the stop");
+                    release(&handle, node).await
                 }
             }
         }

@@ -1,9 +1,9 @@
 //! Reading a whole log as an operator does: without a node or a local state, and without a write.
 //!
-//! It begins after the oldest snapshot that is kept, and checks what a node checks before it applies the
-//! same objects: each is what was written, follows the one before it, and can be unpacked; each snapshot
-//! has its parts, and belongs to its seal. A leader may write and remove objects meanwhile. [`restore`]
-//! applies the same objects to a replica, up to an instant.
+//! It begins after the older of the newest two snapshots, and checks what a node checks before it applies
+//! the same objects: each is what was written, follows the one before it, and can be unpacked; each
+//! snapshot has its parts, and belongs to its seal. A leader may write and remove objects meanwhile.
+//! [`restore`] applies the same objects to a replica, up to an instant, and also from older snapshots.
 
 mod restore;
 
@@ -125,9 +125,9 @@ impl LogReader {
         self.log
     }
 
-    /// Reads and checks everything: the claims, and the log from the oldest snapshot that is kept, or
-    /// from its beginning, to its end, with the parts of snapshots. Passes each part of the history to
-    /// `on_entry`, and returns where the log ends.
+    /// Reads and checks the claims, the newest two snapshots with their parts, and the log from the older
+    /// one to its end. A log without a snapshot is read from its beginning. Passes each part of the history
+    /// to `on_entry`, and returns where the log ends.
     ///
     /// # Errors
     ///

@@ -247,7 +247,7 @@ impl OpenNode for OpenDatabase {
             Ok(answers) => {
                 Ok(matches!(answers[..], [Committed::All | Committed::Conflict { step: 0, .. }]))
             }
-            Err(StoreError::Throttled { .. }) => Err(LogRefusal::NotLeader),
+            Err(StoreError::NotLeader { .. }) => Err(LogRefusal::NotLeader),
             Err(_) => Err(LogRefusal::OutcomeUnknown),
         }
     }

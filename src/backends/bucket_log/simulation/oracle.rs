@@ -338,7 +338,8 @@ fn catch_up<R: Replica>(
         if let Source::Snapshot(epoch) = source
             && let Some(snapshot) = node.snapshot_of(*epoch).await?
         {
-            node.restore(&snapshot).await?;
+            let gone = node.restore(&snapshot).await?;
+            assert_eq!(gone, None, "every part that there ever was is there");
         }
         node.catch_up().await
     });
