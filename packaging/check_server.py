@@ -18,8 +18,8 @@ import yaml
 HERE = Path(__file__).parent
 URL = os.environ["TIDEGATE_URL"]
 TOKEN = os.environ["TIDEGATE_TOKEN"]
-# Metrics that a server has only after plugins, events or refused connections.
-RARE = re.compile(r"tidegate_(plugin|events|connections_refused|accept_errors)_?")
+# Metrics that a server has only on Postgres, or after plugins, events or refused connections.
+RARE = re.compile(r"tidegate_(inbox|postgres|plugin|events|connections_refused|accept_errors)_?")
 
 
 def get(path, token=None):

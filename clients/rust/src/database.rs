@@ -56,7 +56,7 @@ impl NewJob {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] for what the SQL function would refuse, because its error would end the
+    /// [`Error::InvalidArgument`] for an argument that no database would accept: there it would end the
     /// transaction. An id is refused, because the database makes it; a critical job, because it needs a
     /// token.
     pub fn statement(&self, schema: &str) -> Result<Statement, Error> {

@@ -12,8 +12,8 @@
 //!
 //! Only what this process remembers can show it. A position in the database would be lost with the commits:
 //! one that the new primary has is never after its own. What a server finds is kept in [`super::losses`], for
-//! those that start later. A loss that is smaller than what the new primary has
-//! written before the first connection of this server is not found.
+//! those that start later. A loss that is smaller than what the new primary has written before the first
+//! connection of this server is not found.
 
 use std::sync::Arc;
 
@@ -97,9 +97,18 @@ pub(super) struct Wal(Mutex<State>);
 
 #[derive(Default)]
 struct State {
+    known: Known,
+    loss: Option<Loss>,
+}
+
+/// What a new connection is compared with: what was known before it read its place. A later commit may be
+/// noted before the answer of that read arrives, and is after the place.
+#[derive(Clone, Copy, Default)]
+struct Known {
     /// A place that the latest acknowledged commit is after.
     last: Option<Place>,
-    loss: Option<Loss>,
+    /// How many losses were found.
+    losses: u64,
 }
 
 impl Wal {
@@ -108,18 +117,24 @@ impl Wal {
         self.0.lock().loss
     }
 
-    /// Compares the place of a new connection, opened at `now`, with that of the latest commit. A loss is
-    /// found by one connection. Returns it.
-    fn opened(&self, place: Place, now: Timestamp) -> Option<Loss> {
+    /// What a connection that reads its place next is compared with.
+    fn known(&self) -> Known {
+        self.0.lock().known
+    }
+
+    /// Compares the place of a new connection, opened at `now`, with what was known `before` it was read.
+    /// A loss is found by one connection. Returns it.
+    fn opened(&self, before: Known, place: Place, now: Timestamp) -> Option<Loss> {
         let mut state = self.0.lock();
-        let last = state.last?;
+        let last = before.last.filter(|_| before.losses == state.known.losses)?;
         if last.history.cluster != place.history.cluster {
-            state.last = None;
+            state.known.last = None;
             return None;
         }
         let loss = Loss { found_at: now, bytes: last.lost_at(place)? };
         // A commit that a former primary still acknowledges is not after it.
-        state.last = Some(Place { history: place.history, lsn: Lsn(0) });
+        let last = Some(Place { history: place.history, lsn: Lsn(0) });
+        state.known = Known { last, losses: before.losses + 1 };
         state.loss = Some(loss);
         Some(loss)
     }
@@ -128,11 +143,11 @@ impl Wal {
     fn committed(&self, place: Place) {
         let mut state = self.0.lock();
         let order = |place: Place| (place.history.timeline, place.lsn);
-        let is_later = state.last.is_none_or(|last| {
+        let is_later = state.known.last.is_none_or(|last| {
             last.history.cluster != place.history.cluster || order(last) < order(place)
         });
         if is_later {
-            state.last = Some(place);
+            state.known.last = Some(place);
         }
     }
 }
@@ -161,6 +176,7 @@ pub(super) async fn watch(
     wal: &Arc<Wal>,
     now: Timestamp,
 ) -> Result<(), StoreError> {
+    let before = wal.known();
     let rows = match link.query(PLACE, &[]).await {
         Ok(rows) => rows,
         Err(Fault::Broken(error)) => return Err(error),
@@ -172,7 +188,7 @@ pub(super) async fn watch(
         }
     };
     let Some(place) = rows.first().and_then(Place::read) else { return Ok(()) };
-    if let Some(loss) = wal.opened(place, now) {
+    if let Some(loss) = wal.opened(before, place, now) {
         metrics::counter!("tidegate_postgres_losses_total").increment(1);
         tracing::error!(
             bytes = loss.bytes,
@@ -213,6 +229,11 @@ mod tests {
         Timestamp::from_millis(millis)
     }
 
+    /// Opens a connection that finds `place` at once.
+    fn opened(wal: &Wal, place: Place, now: Timestamp) -> Option<Loss> {
+        wal.opened(wal.known(), place, now)
+    }
+
     #[test]
     fn a_position_has_two_numbers() {
         assert_eq!(Lsn::parse("16/B374D848"), Some(Lsn(0x16_B374_D848)));
@@ -247,19 +268,39 @@ mod tests {
     #[test]
     fn a_loss_is_found_once() {
         let wal = Wal::default();
-        assert_eq!(wal.opened(place(1, 500), at(0)), None, "nothing was acknowledged");
+        assert_eq!(opened(&wal, place(1, 500), at(0)), None, "nothing was acknowledged");
         wal.committed(place(1, 900));
         wal.committed(place(1, 800));
         let loss = Loss { found_at: at(5), bytes: 200 };
-        assert_eq!(wal.opened(place(2, 700), at(5)), Some(loss));
-        assert_eq!(wal.opened(place(2, 710), at(6)), None);
+        assert_eq!(opened(&wal, place(2, 700), at(5)), Some(loss));
+        assert_eq!(opened(&wal, place(2, 710), at(6)), None);
         // An answer of the former primary that came late.
         wal.committed(place(1, 950));
-        assert_eq!(wal.opened(place(2, 720), at(7)), None);
+        assert_eq!(opened(&wal, place(2, 720), at(7)), None);
         assert_eq!(wal.loss(), Some(loss));
         wal.committed(place(2, 730));
-        assert_eq!(wal.opened(place(3, 725), at(8)).map(|loss| loss.bytes), Some(5));
+        assert_eq!(opened(&wal, place(3, 725), at(8)).map(|loss| loss.bytes), Some(5));
         assert_eq!(wal.loss().map(|loss| loss.found_at), Some(at(8)));
+    }
+
+    #[test]
+    fn a_commit_after_the_read_of_a_place_is_no_loss() {
+        let wal = Wal::default();
+        wal.committed(place(1, 500));
+        let before = wal.known();
+        wal.committed(place(1, 900));
+        assert_eq!(wal.opened(before, place(1, 700), at(0)), None);
+        assert_eq!(opened(&wal, place(1, 899), at(1)).map(|loss| loss.bytes), Some(1));
+    }
+
+    #[test]
+    fn connections_of_one_time_find_one_loss() {
+        let wal = Wal::default();
+        wal.committed(place(1, 900));
+        let before = wal.known();
+        assert!(wal.opened(before, place(2, 700), at(0)).is_some());
+        wal.committed(place(2, 710));
+        assert_eq!(wal.opened(before, place(2, 705), at(0)), None);
     }
 
     #[test]
@@ -267,8 +308,8 @@ mod tests {
         let wal = Wal::default();
         let other = |lsn| Place { history: History { cluster: 8, timeline: 1 }, lsn: Lsn(lsn) };
         wal.committed(place(3, 1000));
-        assert_eq!(wal.opened(other(10), at(0)), None);
+        assert_eq!(opened(&wal, other(10), at(0)), None);
         wal.committed(other(20));
-        assert_eq!(wal.opened(other(15), at(0)).map(|loss| loss.bytes), Some(5));
+        assert_eq!(opened(&wal, other(15), at(0)).map(|loss| loss.bytes), Some(5));
     }
 }

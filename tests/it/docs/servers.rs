@@ -43,7 +43,7 @@ fn servers_on_one_database_run_as_printed() {
     let address = test_server::address("postgres");
     let address = format!("{address}&schema={}", test_server::new_name());
     let session = printed.replace(store, &substitution(&address));
-    prints(&session, &["jobs 1 1 1 0", "\"DEAR READER\""]);
+    prints(&session, &["jobs 1 1 1 0 0", "\"DEAR READER\""]);
 }
 
 /// A machine with a server and a job. It has no systemd, and its only user is that of the tests.
@@ -133,7 +133,7 @@ fn servers_on_one_database_are_made_as_printed() {
         &here(look),
         WORK,
     ];
-    prints(&session.concat(), &["jobs 1 1 1 0", "\"DEAR READER\""]);
+    prints(&session.concat(), &["jobs 1 1 1 0 0", "\"DEAR READER\""]);
 }
 
 /// Executes lines of SQL, each by itself: a database is made in no transaction.

@@ -1,5 +1,5 @@
--- Acknowledged commits that the database does not have, as servers found out: the latest loss at the begin
--- of a timeline. Servers that start later report it.
+-- Losses of acknowledged commits that servers found: one for each timeline. Servers that start later report
+-- the latest one.
 CREATE TABLE losses (
     cluster  bigint NOT NULL,  -- the identity of the database's server and of its standbys
     timeline bigint NOT NULL,  -- counts the promotions of standbys

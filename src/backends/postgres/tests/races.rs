@@ -380,12 +380,12 @@ fn a_command_next_to_servers_changes_no_tables() {
     };
     assert!(open_in_use(&settings).is_ok() && open_in_use(&empty).is_ok());
     // As an earlier release left them.
-    rows(&store, "DELETE FROM schema_version WHERE n = 2");
+    rows(&store, "DELETE FROM schema_version WHERE n > 1");
     let error = open_in_use(&settings).unwrap_err();
-    assert!(matches!(error, OpenError::Older { found: 1, known: 2, .. }), "{error}");
+    assert!(matches!(error, OpenError::Older { found: 1, known: 3, .. }), "{error}");
     let formats = rows(&store, "SELECT max(n) FROM schema_version");
     assert_eq!(formats[0].get::<_, i32>(0), 1);
-    rows(&store, "INSERT INTO schema_version VALUES (2, 1), (100, 98)");
+    rows(&store, "INSERT INTO schema_version VALUES (2, 1), (3, 1), (100, 98)");
     let error = open_in_use(&settings).unwrap_err();
     assert!(matches!(error, OpenError::Newer { found: 100, min_reader: 98, .. }), "{error}");
 }

@@ -113,7 +113,8 @@ pub struct WaitingPage {
 pub struct OverduePage {
     /// The jobs.
     pub jobs: Vec<Job>,
-    /// Set if jobs that cannot be read ended the page before it was full: where to read on.
+    /// Set if the page ended before it was full, because of many jobs that cannot be read or are not
+    /// overdue yet: where to read on.
     pub next: Option<WakePosition>,
     /// The earliest `wake_at` after `until`. It may be missing if the page is full. A store that
     /// expires records itself may give an earlier instant after `until`.
