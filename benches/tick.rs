@@ -276,7 +276,8 @@ fn waiting(c: &mut Criterion) {
             let queue = name("orders");
             let outcome = runtime.block_on(engine.tick(&queue, &mut cache, input)).unwrap();
             let took = start.elapsed();
-            assert_eq!(outcome.claimed.is_empty(), !starts);
+            // The first ticks of an engine may start nothing.
+            assert!(starts || outcome.claimed.is_empty());
             reports = outcome.claimed.into_iter().map(|claimed| succeeded(claimed.job)).collect();
             took
         };

@@ -110,6 +110,7 @@ fn events_are_compared_with_enqueues() {
 }
 
 #[test]
+#[ignore = "takes half a minute; cargo xtask check --full runs it"]
 fn a_server_with_a_log_is_measured_at_three_delays() {
     let figures = figures(&["log", "--drain", "300"]);
     for (delay, most) in [(0, 15.0), (20, 35.0), (60, 75.0)] {

@@ -31,7 +31,7 @@ type Stage = (&'static str, &'static [(&'static str, &'static str)], &'static [&
 /// The load of the test with kills: five rounds of 200 jobs, where `./test` runs one.
 const ROUNDS: (&str, &str) = ("TIDEGATE_LOCAL_STACK_ROUNDS", "5");
 
-const STAGES: [Stage; 24] = [
+const STAGES: [Stage; 25] = [
     ("tests", &[], &["./test"]),
     ("dependencies, doc comments", &[], &["./test", "static"]),
     ("each crate alone", &[], &["bash", "-c", EACH_CRATE_ALONE]),
@@ -119,6 +119,21 @@ const STAGES: [Stage; 24] = [
             "aws",
             "-E",
             "test(opposite_orders_of_many_servers) + test(no_statement_reads_a_whole_table)",
+        ],
+    ),
+    (
+        "the benchmark of a log in a bucket",
+        &[],
+        &[
+            "cargo",
+            "nextest",
+            "run",
+            "--features",
+            "aws",
+            "--run-ignored",
+            "only",
+            "-E",
+            "test(a_server_with_a_log_is_measured)",
         ],
     ),
     ("scale: every scenario in full", &[], &scale::RUN),

@@ -357,7 +357,7 @@ fn the_statements_of_the_page_work_as_printed() {
         .map(|block| block.split("```").next().unwrap())
         .map(|sql| sql.replace("tidegate", &format!("\"{schema}\"")).replace("shop", &role))
         .collect();
-    let [transaction, grants] = &statements[..] else { panic!("{statements:?}") };
+    let [transaction, grants, with_parameters] = &statements[..] else { panic!("{statements:?}") };
     first(&fixture.application, &format!("CREATE ROLE {role} LOGIN")).unwrap();
     first(&fixture.application, grants).unwrap();
     fixture.add_type("invoice");
@@ -368,4 +368,8 @@ fn the_statements_of_the_page_work_as_printed() {
     assert_eq!((request.id.as_str(), &*request.caller), (&*id, &*role));
     assert_eq!(&request.data[..], br#"{"order" : 17}"#);
     assert!(request.delay.unwrap() > Duration::from_mins(4));
+    let prepared = format!("PREPARE enqueue AS {with_parameters}");
+    first(&application, &prepared).unwrap();
+    first(&application, r#"EXECUTE enqueue('{"order": 18}', '5 minutes')"#).unwrap();
+    assert_eq!(fixture.requests().len(), 2);
 }

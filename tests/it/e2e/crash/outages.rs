@@ -60,7 +60,7 @@ async fn lose_nothing(faults: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_servers_frozen_or_cut_off_lose_nothing() {
-    lose_nothing(6).await;
+    lose_nothing(4).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
