@@ -271,14 +271,7 @@ impl Tidegate {
 
     /// The same with a token.
     pub async fn cli_as(&self, token: Option<&str>, args: &[&str]) -> Ran {
-        let mut command = program(args);
-        command.env("TIDEGATE_URL", &self.base);
-        if let Some(token) = token {
-            command.env("TIDEGATE_TOKEN", token);
-        }
-        let output =
-            tokio::process::Command::from(command).kill_on_drop(true).output().await.unwrap();
-        Ran::of(output)
+        cli(&self.base, token, args).await
     }
 }
 
@@ -295,6 +288,17 @@ impl Drop for Tidegate {
             );
         }
     }
+}
+
+/// Runs the command line against the server at `base`, with a token if there is one.
+pub async fn cli(base: &str, token: Option<&str>, args: &[&str]) -> Ran {
+    let mut command = program(args);
+    command.env("TIDEGATE_URL", base);
+    if let Some(token) = token {
+        command.env("TIDEGATE_TOKEN", token);
+    }
+    let output = tokio::process::Command::from(command).kill_on_drop(true).output().await.unwrap();
+    Ran::of(output)
 }
 
 /// The output and exit status of a command.

@@ -18,7 +18,7 @@ use rusqlite::{Connection, OpenFlags, types::Value};
 use super::{
     bugs::Bug,
     kv::{Command, State},
-    world::{OpenNode, World},
+    world::{OpenNode, World, retire},
 };
 use crate::{
     bucket_log::{
@@ -235,9 +235,7 @@ impl OpenNode for OpenDatabase {
     }
 
     async fn retire(&self) {
-        self.handle.hurry();
-        self.handle.awaited().await;
-        self.handle.release();
+        retire(&self.handle).await;
     }
 
     async fn submit(&self, command: Command) -> Result<bool, LogRefusal> {

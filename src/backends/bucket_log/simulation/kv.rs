@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     bugs::Bug,
-    world::{OpenNode, World},
+    world::{OpenNode, World, retire},
 };
 use crate::bucket_log::{
     Durable, Frozen, Handle, LogRefusal, NextPart, Replica, ReplicaError, Restored, SnapshotParts,
@@ -279,9 +279,7 @@ impl OpenNode for OpenKv {
     }
 
     async fn retire(&self) {
-        self.handle.hurry();
-        self.handle.awaited().await;
-        self.handle.release();
+        retire(&self.handle).await;
     }
 
     async fn submit(&self, command: Command) -> Result<bool, LogRefusal> {

@@ -77,13 +77,8 @@ pub struct Scenario {
 
 /// Nodes without hints. A standby tries to lead whenever the leader is idle, so there are many
 /// takeovers.
-pub const WITHOUT_HINTS: Scenario = Scenario {
-    settings,
-    has_hints: false,
-    has_stops: false,
-    has_databases: false,
-    writes: 45,
-};
+pub const WITHOUT_HINTS: Scenario =
+    Scenario { settings, has_hints: false, has_stops: false, has_databases: false, writes: 45 };
 /// Nodes with hints.
 pub const WITH_HINTS: Scenario = Scenario { has_hints: true, ..WITHOUT_HINTS };
 /// Nodes with hints. Some are stopped, and hand over.
@@ -116,6 +111,13 @@ pub trait OpenNode: Send + Sync {
 
     /// The machine crashes. In `dir` is what its disk has later: this part of what was written last.
     fn crash(&self, dir: PathBuf, part: f64);
+}
+
+/// Stops the node of `handle` as a server does: it leads until a standby waits for its end.
+pub async fn retire<A>(handle: &Handle<A>) {
+    handle.hurry();
+    handle.awaited().await;
+    handle.release();
 }
 
 struct NodeState {

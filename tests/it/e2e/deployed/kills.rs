@@ -12,12 +12,11 @@ use nix::{
     unistd::Pid,
 };
 use parking_lot::Mutex;
-use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use super::{
-    deployed, jobs_of, open_jobs,
+    deployed, jobs_of, open_jobs, push,
     workers::{EventLog, pull, work},
 };
 use crate::e2e::{api::Api, rounds, target::Target};
@@ -66,18 +65,8 @@ async fn configure(api: &Api, run: &str, url: &str) {
     for queue in ["free", "pulled"] {
         api.queue(&format!("{run}-{queue}"), json!({})).await;
     }
-    let wasm =
-        std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/plugins/dist/region-share.wasm"))
-            .unwrap();
     let plugin = format!("{run}-share");
-    api.send(
-        Method::PUT,
-        &format!("/v1/plugins/{plugin}"),
-        &[("content-type", "application/wasm")],
-        wasm,
-    )
-    .await
-    .is(201);
+    push(api, &plugin, "region-share").await;
     let shares = json!({"attribute": "region", "limit": 10, "shares": {"east": 40, "north": 30, "west": 30}});
     api.queue(
         &shared,

@@ -2,7 +2,9 @@
 //! functions. `localstack/test` starts a stack and runs these tests.
 
 mod kills;
+mod recorded_calls;
 mod retention;
+mod retry_state;
 mod stored;
 mod topic;
 mod upgrade;
@@ -10,6 +12,7 @@ mod workers;
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
+use reqwest::Method;
 use serde_json::Value;
 use tidegate_backends::aws::{self, Calls, SdkConfig};
 
@@ -17,6 +20,8 @@ use super::api::Api;
 
 /// The timeout of a call to the stack.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// The input of the rule for the sweep.
+const SWEEP: &str = r#"{"tidegate": "sweep"}"#;
 
 /// A setting of the scripts of the stack.
 #[allow(clippy::disallowed_methods, reason = "the scripts of the stack set them")]
@@ -46,6 +51,25 @@ fn of_stack(name: &str) -> String {
 /// The configuration of clients of the stack.
 async fn config() -> SdkConfig {
     aws::config(Calls::new().unwrap(), CALL_TIMEOUT).await
+}
+
+/// Starts the sweep as the rule does. It fails while jobs of other tests are late.
+async fn sweep(lambda: &aws_sdk_lambda::Client) {
+    let function = format!("{}-sweep", stack());
+    let call = lambda.invoke().function_name(function).qualifier("live");
+    call.payload(SWEEP.as_bytes().into()).send().await.unwrap();
+}
+
+/// The file of a shipped component.
+fn shipped(component: &str) -> String {
+    format!("{}/plugins/dist/{component}.wasm", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Adds the plugin `name`, which is a shipped component.
+async fn push(api: &Api, name: &str, component: &str) {
+    let wasm = std::fs::read(shipped(component)).unwrap();
+    let media = [("content-type", "application/wasm")];
+    api.send(Method::PUT, &format!("/v1/plugins/{name}"), &media, wasm).await.is(201);
 }
 
 /// Every job of the types `{run}-{kind}` by id, in its current state.

@@ -9,7 +9,7 @@ use std::{
 use reqwest::Method;
 use serde_json::json;
 
-use super::{config, deployed, stack, stored::Stored};
+use super::{config, deployed, stored::Stored, sweep};
 use crate::e2e::api::Api;
 
 /// The retention of jobs, and of the results of jobs that stay longer. It is long enough to look at
@@ -22,8 +22,6 @@ const PATIENCE: Duration = Duration::from_mins(3);
 const LARGE: usize = 100_000;
 /// More than what a job's own item holds, so it is parts in the table.
 const MEDIUM: usize = 3000;
-/// The input of the rule for the sweep.
-const SWEEP: &str = r#"{"tidegate": "sweep"}"#;
 
 /// Enqueues a job of `job_type` under `id` and an idempotency key and a unique key, and completes it
 /// with a large result.
@@ -54,13 +52,6 @@ async fn left(stored: &Stored, name: &str) -> (BTreeMap<&'static str, usize>, us
         }
     }
     (kinds, stored.objects(name).await.len())
-}
-
-/// Starts the sweep as the rule does. It fails while jobs of other tests are late.
-async fn sweep(lambda: &aws_sdk_lambda::Client) {
-    let function = format!("{}-sweep", stack());
-    let call = lambda.invoke().function_name(function).qualifier("live");
-    call.payload(SWEEP.as_bytes().into()).send().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
