@@ -78,8 +78,7 @@ pub fn decide<T: Throttler>(
     candidates: Vec<Job>,
 ) -> Result<Answer, String> {
     let config = of_call(&context.config)?;
-    let candidates =
-        if candidates.is_empty() { unpack(&candidates::packed()) } else { candidates };
+    let candidates = if candidates.is_empty() { unpack(&candidates::packed()) } else { candidates };
     let round = ManuallyDrop::new(Round {
         queue: context.queue,
         now: context.now,
