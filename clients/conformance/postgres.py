@@ -21,7 +21,6 @@ import tempfile
 import time
 
 import psycopg
-
 from driver import WAIT_SECONDS, Server
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent

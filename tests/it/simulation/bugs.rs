@@ -62,7 +62,7 @@ impl Bug {
     /// Every bug, whether it shows on a store that writes one by one, and the seed that found it last.
     pub const ALL: [(Self, bool, u64); 20] = [
         (Self::LedgerVersionIgnored, false, 0),
-        (Self::RevisionIgnored, false, 0),
+        (Self::RevisionIgnored, false, 1),
         (Self::RequirementDropped, true, 2),
         (Self::AtomicityOverstated, true, 2),
         (Self::GrantsDropped, true, 0),
@@ -73,13 +73,13 @@ impl Bug {
         (Self::ClockAhead, false, 0),
         (Self::HintsPremature, false, 2),
         (Self::ThrottlerStateDropped, false, 1),
-        (Self::HoldsIgnored, true, 1),
+        (Self::HoldsIgnored, true, 0),
         (Self::DispatchesForgotten, true, 2),
-        (Self::StartsForgotten, false, 1),
-        (Self::KillsUnnoticed, true, 0),
-        (Self::LateMessagesTrusted, false, 13),
+        (Self::StartsForgotten, false, 0),
+        (Self::KillsUnnoticed, true, 1),
+        (Self::LateMessagesTrusted, false, 28),
         (Self::OldJobsHidden, false, 3),
-        (Self::TicksUnrequested, false, 2),
+        (Self::TicksUnrequested, false, 44),
         (Self::PlacesForgotten, false, 2),
     ];
 
