@@ -26,7 +26,7 @@ struct Plugin {
 }
 
 impl Plugin {
-    /// The shipped throttler `fair-share` for two queues with two slots each, of which one has wrong
+    /// The shipped throttler `fair-share` for two queues with two slots each. One of them has wrong
     /// partitions.
     async fn fair_share() -> Self {
         let ((api, token), run) = (deployed(), format!("p{:x}", std::process::id()));
