@@ -47,8 +47,9 @@ impl PutTimes {
 }
 
 impl Edge {
-    /// The first answer to a PUT that is sent a second time if it has none after `after`. The other
-    /// request may still arrive: it has the same bytes.
+    /// The first answer to a PUT that is sent a second time if it has none after `after`. An error of one of
+    /// the two is no answer while the other one is under way. That one may still arrive after this call: it
+    /// has the same bytes.
     pub(super) async fn put_hedged(
         &self,
         key: &ObjectKey,
@@ -60,7 +61,10 @@ impl Edge {
             Either::Left((answer, _)) => answer,
             Either::Right(((), first)) => {
                 let second = self.bucket.create(key, bytes.clone());
-                select(first, second).await.factor_first().0
+                match select(first, second).await.factor_first() {
+                    (PutAnswer::Unknown, other) => other.await,
+                    (answer, _) => answer,
+                }
             }
         }
     }
@@ -78,6 +82,7 @@ mod tests {
 
     use async_trait::async_trait;
     use object_store::memory::InMemory;
+    use tokio::{sync::Notify, task::yield_now};
 
     use super::*;
     use crate::{
@@ -89,22 +94,45 @@ mod tests {
         system::{SystemClock, SystemEntropy},
     };
 
-    /// A bucket whose first PUT has no answer.
-    struct Silent {
+    /// What becomes of the first PUT.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum First {
+        /// It is lost, and has no answer.
+        Lost,
+        /// It arrives, and has no answer.
+        Unanswered,
+        /// It fails while the second one is under way.
+        Fails,
+    }
+
+    struct Disturbed {
         inner: StoreBucket,
+        first: First,
         puts: AtomicU32,
-        first_arrives: bool,
+        has_second: Notify,
     }
 
     #[async_trait]
-    impl LogBucket for Silent {
+    impl LogBucket for Disturbed {
         async fn create(&self, key: &ObjectKey, bytes: Bytes) -> PutAnswer {
-            let is_first = self.puts.fetch_add(1, Ordering::Relaxed) == 0;
-            if is_first && !self.first_arrives {
-                return pending().await;
+            match (self.puts.fetch_add(1, Ordering::Relaxed), self.first) {
+                (0, First::Lost) => pending().await,
+                (0, First::Unanswered) => {
+                    self.inner.create(key, bytes).await;
+                    pending().await
+                }
+                (0, First::Fails) => {
+                    self.has_second.notified().await;
+                    PutAnswer::Unknown
+                }
+                (1, First::Fails) => {
+                    self.has_second.notify_one();
+                    // The first one is polled before this one goes on.
+                    yield_now().await;
+                    self.inner.create(key, bytes).await
+                }
+                _ => self.inner.create(key, bytes).await,
             }
-            let answer = self.inner.create(key, bytes).await;
-            if is_first { pending().await } else { answer }
         }
 
         async fn read(&self, key: &ObjectKey) -> GetAnswer {
@@ -117,10 +145,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_put_without_an_answer_is_sent_again() {
-        for first_arrives in [false, true] {
+    async fn a_put_without_a_clear_answer_is_sent_again_once() {
+        for first in [First::Lost, First::Unanswered, First::Fails] {
             let inner = StoreBucket::new(Arc::new(InMemory::new()), "prefix".into());
-            let bucket = Arc::new(Silent { inner, puts: 0.into(), first_arrives });
+            let (puts, has_second) = (0.into(), Notify::new());
+            let bucket = Arc::new(Disturbed { inner, first, puts, has_second });
             let edge = Edge {
                 bucket: Arc::clone(&bucket) as _,
                 clock: Arc::new(SystemClock),
@@ -129,11 +158,11 @@ mod tests {
             let (key, own) = (ObjectKey::Slot(Slot::FIRST), Bytes::from_static(b"own"));
             let after = Some(Duration::from_millis(1));
             let created = edge.create_hedged(&key, &own, after).await;
-            assert_eq!(created, Created::Own, "{first_arrives}");
-            assert_eq!(bucket.puts.load(Ordering::Relaxed), 2, "{first_arrives}");
+            assert_eq!(created, Created::Own, "{first:?}");
+            assert_eq!(bucket.puts.load(Ordering::Relaxed), 2, "{first:?}");
             let other = Bytes::from_static(b"other");
             let created = edge.create_hedged(&key, &other, after).await;
-            assert_eq!(created, Created::Other(own), "{first_arrives}");
+            assert_eq!(created, Created::Other(own), "{first:?}");
         }
     }
 
