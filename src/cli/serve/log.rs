@@ -109,7 +109,7 @@ pub(super) async fn run(
     }
     let builder = Server::open_replica(replica.store(), objects, settings.guard(), keys)?;
     let leader = Leader::new(handle.clone(), Arc::clone(&clock));
-    let builder = builder.health_check(Arc::new(leader));
+    let builder = builder.health_check(Arc::new(leader)).leadership(routes.leadership());
     let assembled = tokio::select! {
         assembled = assemble(settings, sources, Some(metrics), None, address, builder) => {
             match assembled {

@@ -14,6 +14,7 @@ use super::{
     changes::{self, Changes, WatchedStore},
     embedded::handler::{Call, Handler, Work},
     history::History,
+    leadership::Leadership,
     lease_calls::LeaseCalls,
     measurement::LatestMeasurement,
     plugin_calls, plugin_registry, serverless, shadow,
@@ -38,6 +39,7 @@ pub struct Builder {
     pub(super) traces: Option<Traces>,
     pub(super) hosted: Option<plugin_registry::Hosted>,
     pub(super) health_checks: Vec<Arc<dyn HealthCheck>>,
+    pub(super) leadership: Option<Arc<dyn Leadership>>,
     pub(super) serverless: bool,
     /// Whether another process changes the store, and this one only reads it.
     pub(super) is_standby: bool,
@@ -80,6 +82,12 @@ impl Builder {
     pub fn health_check(mut self, check: Arc<dyn HealthCheck>) -> Self {
         self.health_checks.push(check);
         self
+    }
+
+    /// Makes pushes with claims of more than a second need a proof of this leadership.
+    #[must_use]
+    pub fn leadership(self, leadership: Arc<dyn Leadership>) -> Self {
+        Self { leadership: Some(leadership), ..self }
     }
 
     /// Sets the clock.
@@ -174,6 +182,7 @@ impl Builder {
             hosted: self.hosted,
             recorded_calls: plugin_calls::RecordedCalls::default(),
             health_checks: self.health_checks,
+            leadership: self.leadership,
             serverless: self.serverless.then(serverless::Serverless::default),
             is_standby: self.is_standby,
             shared,
@@ -212,6 +221,7 @@ impl Server {
             traces: None,
             hosted: None,
             health_checks: Vec::new(),
+            leadership: None,
             serverless: false,
             is_standby: false,
             notices: None,

@@ -26,6 +26,7 @@ mod events;
 mod history;
 mod job_types;
 mod jobs;
+mod leadership;
 mod lease;
 mod lease_calls;
 mod logs;
@@ -71,6 +72,7 @@ pub use crate::runtime::embedded::open::{
 pub use crate::runtime::embedded::place::{
     BadSecret, Place, PlaceError, check_secrets, open_in_use, unsealed_engine,
 };
+pub use crate::runtime::leadership::Leadership;
 pub use crate::runtime::plugin_registry::CannotPush;
 pub use crate::runtime::serverless::{NEAR, SweepReport};
 pub(crate) use crate::runtime::{
@@ -171,6 +173,8 @@ pub(crate) struct Inner {
     recorded_calls: plugin_calls::RecordedCalls,
     /// The checks that the deployment mode adds to `doctor`.
     health_checks: Vec<Arc<dyn HealthCheck>>,
+    /// Proves that no other server leads; none without a log.
+    leadership: Option<Arc<dyn Leadership>>,
     /// The outbox and caches of a serverless server, which runs no tasks.
     serverless: Option<serverless::Serverless>,
     /// Whether it answers the reads of a standby: it is serverless then, and changes nothing.

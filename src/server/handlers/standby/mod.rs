@@ -35,7 +35,10 @@ use tidegate_core::{
 pub(super) use self::reads::OF_LEADER;
 use self::{proof::Proof, reads::Reads};
 use super::{envelope, error::Problem, health, media, reply};
-use crate::{auth::BuiltIn, runtime::Server};
+use crate::{
+    auth::BuiltIn,
+    runtime::{Leadership, Server},
+};
 
 /// In a request: whether a read must see every change that was acknowledged before it.
 static CONSISTENT: HeaderName = HeaderName::from_static("tidegate-consistent");
@@ -113,6 +116,11 @@ impl LogRoutes {
     pub fn leading(&self, routes: Router) -> Router {
         let proof = Arc::new(Proof::new(self.clone()));
         routes.layer(middleware::from_fn_with_state(proof, proof::answer))
+    }
+
+    /// The leadership of the node, for the server that delivers while the node leads.
+    pub fn leadership(&self) -> Arc<dyn Leadership> {
+        Arc::new(Proof::new(self.clone()))
     }
 
     /// The refusal of a request that only a leader answers; `while_leading` is why this node does not,

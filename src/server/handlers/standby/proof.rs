@@ -1,4 +1,4 @@
-//! The proof that no other node leads, which every read of a leader needs.
+//! The proof that no other node leads, which every read of a leader needs, and a push with an old claim.
 //!
 //! Reads share proofs. An ordinary one accepts a proof that began less than a second ago. A consistent
 //! one needs a proof that began after its request came, whatever clocks show: proofs are numbered, and
@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use async_trait::async_trait;
 use axum::{
     extract::{Request, State},
     middleware::Next,
@@ -21,6 +22,7 @@ use tidegate_core::time::Timestamp;
 use tokio::sync::Mutex;
 
 use super::{LogRoutes, NO_PROOF, add_position, is_consistent, is_read};
+use crate::runtime::Leadership;
 
 /// How old the proof of leadership behind an ordinary read may be.
 const PROOF_AGE: Duration = Duration::from_secs(1);
@@ -60,12 +62,12 @@ impl Proof {
     /// Whether this node leads, by an accepted proof.
     async fn holds(&self, accepted: Accepted) -> bool {
         tokio::select! {
-            holds = self.is_proved(accepted) => holds,
+            holds = self.prove(accepted) => holds,
             () = self.log.clock.sleep(PROOF_TIMEOUT) => false,
         }
     }
 
-    async fn is_proved(&self, accepted: Accepted) -> bool {
+    async fn prove(&self, accepted: Accepted) -> bool {
         let LogRoutes { handle, clock, .. } = &self.log;
         let mut newest = self.newest.lock().await;
         let now = clock.now();
@@ -81,6 +83,13 @@ impl Proof {
         let proved = handle.prove_leadership().await.is_ok();
         *newest = proved.then_some(Proved { number, at: now });
         proved
+    }
+}
+
+#[async_trait]
+impl Leadership for Proof {
+    async fn is_proved(&self) -> bool {
+        self.holds(Accepted::Recent).await
     }
 }
 

@@ -154,6 +154,14 @@ impl Exchange<'_> {
         let rules = self.response_rules();
         let mut waits = RETRY_WAITS.iter();
         loop {
+            if !self.may_call().await {
+                let message = "this server could not prove that it leads the log";
+                return exhausted(NotDelivered {
+                    message: message.to_owned(),
+                    after: None,
+                    status: None,
+                });
+            }
             let answer = match self.call().await {
                 Ok(answer) => answer,
                 Err(message) => return failed_permanently(Reason::NotDelivered, message),
@@ -176,6 +184,14 @@ impl Exchange<'_> {
                 }
                 _ => return exhausted(not_delivered),
             }
+        }
+    }
+
+    /// Whether the target may be called. A proof of the leadership may take as long as a response.
+    async fn may_call(&self) -> bool {
+        tokio::select! {
+            may_call = self.inner.may_push(self.job) => may_call,
+            () = self.inner.engine.ports().clock.sleep_until(self.deadline) => false,
         }
     }
 

@@ -1,0 +1,120 @@
+//! Whether a server on a replicated log still leads, before it calls a target.
+//!
+//! The claim of a job is in the log before the job is pushed. A server that was frozen in between may go on
+//! after another one has taken over and ended the attempt. The token of the attempt refuses its result, and
+//! nothing refuses its effect at the target. So a push whose claim is not recent needs a proof.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::Inner;
+use tidegate_core::{job::Job, time::Timestamp};
+
+/// How old a claim may be at a push without a proof.
+const MAX_AGE: Duration = Duration::from_secs(1);
+
+/// The leadership of a server, which another server may have taken over meanwhile.
+#[async_trait]
+pub trait Leadership: Send + Sync {
+    /// Whether this server leads, by a proof that began less than a second ago. It takes seconds at most,
+    /// and returns `false` if there is no proof by then.
+    async fn is_proved(&self) -> bool;
+}
+
+impl Inner {
+    /// Whether the target of `job` may be called now. Without a log, no other server can have the job.
+    pub(super) async fn may_push(&self, job: &Job) -> bool {
+        let Some(leadership) = &self.leadership else { return true };
+        let now = self.engine.now();
+        // A clock that went back needs a proof.
+        let is_recent = |at: Timestamp| at <= now && now.since(at) <= MAX_AGE;
+        // An unclaimed dispatch is in no record.
+        let claimed_at = job.life.running().map(|run| run.started_at);
+        claimed_at.is_none_or(is_recent) || leadership.is_proved().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        pin::pin,
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering},
+        },
+    };
+
+    use futures_util::poll;
+
+    use super::*;
+    use crate::runtime::{Server, testing};
+    use tidegate_core::{
+        job::{Payload, type_config::TypeConfig},
+        port::{
+            Target,
+            target::{Request, Response, TargetError},
+        },
+        target::{Push, TargetConfig},
+    };
+    use tidegate_engine::{
+        Ports,
+        memory::{FakeClock, MemoryWorkQueue},
+        request::NewJob,
+        testkit::builders::name,
+    };
+
+    /// A target that refuses every push, and counts them.
+    #[derive(Default)]
+    struct Busy(AtomicUsize);
+
+    #[async_trait]
+    impl Target for Busy {
+        async fn call(&self, _: Request) -> Result<Response, TargetError> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(Response { status: 503, headers: Vec::new(), body: bytes::Bytes::new() })
+        }
+    }
+
+    /// A server that leads, or does not; and how often that was proved or not.
+    struct Leads(bool, AtomicUsize);
+
+    #[async_trait]
+    impl Leadership for Leads {
+        async fn is_proved(&self) -> bool {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            self.0
+        }
+    }
+
+    /// The calls of an attempt whose calls are all refused, and the proofs, of a server that leads or not.
+    async fn calls_and_proofs(leads: bool) -> (usize, usize) {
+        let clock = Arc::new(FakeClock::default());
+        let (busy, leads) = (Arc::<Busy>::default(), Arc::new(Leads(leads, AtomicUsize::new(0))));
+        let queue = Arc::new(MemoryWorkQueue::default());
+        let ports = Ports { work: Arc::clone(&queue) as _, ..testing::ports(&clock) };
+        let builder = Server::builder(ports, Arc::clone(&busy) as _);
+        let builder = builder.leadership(Arc::clone(&leads) as _);
+        let server = builder.serverless().start().await.unwrap();
+        let push = TargetConfig::Push(Box::new(Push::to("http://127.0.0.1:9/")));
+        let config = TypeConfig { target: Some(push), ..TypeConfig::default() };
+        server.put_type(&name("work"), config, None).await.unwrap();
+        server.enqueue(NewJob::new(name("work"), Payload::json("1"))).await.unwrap();
+        server.flush().await.unwrap();
+        let work = queue.take(1, clock.now());
+        assert_eq!(work.len(), 1);
+        let mut deliver = pin!(server.deliver(work, clock.now() + Duration::from_mins(5)));
+        while poll!(&mut deliver).is_pending() {
+            clock.advance(Duration::from_millis(10));
+            tokio::task::yield_now().await;
+        }
+        (busy.0.load(Ordering::Relaxed), leads.1.load(Ordering::Relaxed))
+    }
+
+    /// Calls are half a second, one and two seconds after the one before.
+    #[tokio::test]
+    async fn a_push_with_an_old_claim_needs_a_proof() {
+        assert_eq!(calls_and_proofs(true).await, (4, 2));
+        assert_eq!(calls_and_proofs(false).await, (2, 1));
+    }
+}
