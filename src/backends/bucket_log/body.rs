@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 
 use bytes::Bytes;
 use flate2::{Compression, read::DeflateDecoder, write::DeflateEncoder};
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tidegate_core::{record, stored::UnknownFields};
 
 /// Most bytes of the commands of a record before compression, as [`plain_bytes`] counts them. A
@@ -46,11 +46,29 @@ pub struct Manifest {
     pub parts: Vec<SnapshotPart>,
     /// The epoch of the snapshot before this one; 0 if there was none.
     pub previous: u64,
+    /// The digest of the state; none if the replica has none, or an earlier release made the snapshot.
+    pub digest: Option<StateDigest>,
     /// The fields that a newer release added.
     pub unknown: UnknownFields,
 }
 
-record!(Manifest { parts, previous });
+record!(Manifest { parts, previous; digest });
+
+/// A digest of the content of a state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateDigest {
+    /// What it is computed of, and how. Two digests can be compared only if they have one form.
+    pub form: String,
+    /// The SHA-256.
+    pub hash: [u8; 32],
+}
+
+impl StateDigest {
+    /// Whether it is known that `other` is the digest of another content.
+    pub fn differs(&self, other: &Self) -> bool {
+        self.form == other.form && self.hash != other.hash
+    }
+}
 
 /// A part of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -186,5 +204,24 @@ mod tests {
         let earlier = rmp_serde::to_vec(&("address", 7)).unwrap();
         assert!(!decode::<EpochClaim>(&earlier).unwrap().replaces);
         decode::<EpochClaim>(b"").unwrap_err();
+    }
+
+    #[test]
+    fn a_manifest_of_an_earlier_release_has_no_digest() {
+        let part = SnapshotPart { hash: [7; 32], bytes: 9, ..SnapshotPart::default() };
+        let earlier = rmp_serde::to_vec(&(vec![&part], 3)).unwrap();
+        let manifest: Manifest = decode(&earlier).unwrap();
+        assert_eq!((manifest.previous, &manifest.digest), (3, &None));
+        let digest = StateDigest { form: "rows".into(), hash: [1; 32] };
+        let manifest = Manifest { digest: Some(digest), ..manifest };
+        assert_eq!(decode::<Manifest>(&encode(&manifest)).unwrap(), manifest);
+    }
+
+    #[test]
+    fn digests_of_two_forms_are_not_compared() {
+        let digest = |form: &str, byte| StateDigest { form: form.into(), hash: [byte; 32] };
+        assert!(digest("a", 1).differs(&digest("a", 2)));
+        assert!(!digest("a", 1).differs(&digest("a", 1)));
+        assert!(!digest("a", 1).differs(&digest("b", 2)));
     }
 }

@@ -117,6 +117,8 @@ pub(super) struct Leadership {
     leader: Mutex<Option<String>>,
     /// Whether the local state was at the end of the log once, and was not cleared since.
     has_caught_up: AtomicBool,
+    /// The epoch of the newest snapshot that the state of this node, or of a standby, has differed from.
+    difference: Mutex<Option<Epoch>>,
 }
 
 impl Leadership {
@@ -137,6 +139,16 @@ impl Leadership {
 
     pub(super) fn set_caught_up(&self, has_caught_up: bool) {
         self.has_caught_up.store(has_caught_up, Ordering::Release);
+    }
+
+    /// Notes that the state of a node has differed from the snapshot of `epoch`.
+    pub(super) fn note_difference(&self, epoch: Epoch) {
+        let mut difference = self.difference.lock();
+        *difference = (*difference).max(Some(epoch));
+    }
+
+    pub(super) fn difference(&self) -> Option<Epoch> {
+        *self.difference.lock()
     }
 
     pub(super) fn is_released(&self) -> bool {
@@ -228,6 +240,12 @@ impl<A> Handle<A> {
     /// since. Before that, it may be as old as the log.
     pub fn has_caught_up(&self) -> bool {
         self.leadership.has_caught_up.load(Ordering::Acquire)
+    }
+
+    /// The epoch of the newest snapshot that the state of this node, or of a standby that has announced it,
+    /// has differed from since this process began; none if no difference is known.
+    pub fn difference(&self) -> Option<Epoch> {
+        self.leadership.difference()
     }
 
     /// Lets records be written at once from now on, in every profile, and announces the end of the

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   hint/leader     the beat of the leader: it lives, and its log ends here
-//!   hint/standby    a standby is there, so beats must be frequent
+//!   hint/standby    a standby is there, so beats must be frequent; its state has differed
 //! ```
 //!
 //! A leader that writes no records would look like one that is dead. So it overwrites its beat at an
@@ -137,17 +137,20 @@ impl Beat {
 struct StandbyWatch {
     announcement: Option<Bytes>,
     quiet_checks: u32,
+    /// The difference in the last announcement.
+    difference: Option<Epoch>,
 }
 
 impl StandbyWatch {
     /// A standby that is there needs some time to announce itself to a new leader.
     fn new(announcement: Option<Bytes>) -> Self {
-        Self { announcement, quiet_checks: MAX_QUIET_CHECKS - 1 }
+        Self { announcement, quiet_checks: MAX_QUIET_CHECKS - 1, difference: None }
     }
 
     fn check(&mut self, announcement: Option<Bytes>) {
         if announcement.is_some() && self.announcement != announcement {
             self.quiet_checks = 0;
+            self.difference = announcement.as_deref().and_then(announced_difference);
             self.announcement = announcement;
         } else {
             self.quiet_checks += 1;
@@ -207,6 +210,9 @@ impl<R: Replica> Node<R> {
                 }
                 if is_slow || count.is_multiple_of(BEATS_PER_STANDBY_CHECK) {
                     standby.check(hints.read(Hint::Standby).await);
+                    if let Some(epoch) = standby.difference {
+                        self.leadership.note_difference(epoch);
+                    }
                 }
                 pending().await
             };
@@ -289,6 +295,8 @@ pub(super) struct Addressee {
     pub epoch: Option<Epoch>,
     /// Whether it has announced its end, which it waits for an answer to.
     pub is_ending: bool,
+    /// The epoch of the snapshot that this standby has differed from, which it is to learn.
+    pub difference: Option<Epoch>,
 }
 
 impl Announcement {
@@ -302,9 +310,18 @@ impl Announcement {
         }
         self.last = Some((leader, now));
         self.count += 1;
-        let announcement = format!("{:032x} {}", node.nonce, self.count);
+        let mut announcement = format!("{:032x} {}", node.nonce, self.count);
+        if let Some(epoch) = leader.difference {
+            announcement = format!("{announcement} {}", epoch.number());
+        }
         hints.write(Hint::Standby, announcement.into()).await;
     }
+}
+
+/// The epoch of the snapshot that the state of an announced standby has differed from.
+fn announced_difference(announcement: &[u8]) -> Option<Epoch> {
+    let text = std::str::from_utf8(announcement).ok()?;
+    Epoch::new(text.split(' ').nth(2)?.parse().ok()?)
 }
 
 #[cfg(test)]
@@ -326,6 +343,16 @@ mod tests {
         assert!(!standby.is_there());
         standby.check(None);
         assert!(!standby.is_there());
+    }
+
+    #[test]
+    fn a_leader_learns_of_a_standby_that_differs() {
+        for (text, epoch) in [("00ff 1 7", Epoch::new(7)), ("00ff 2", None), ("00ff 2 x", None)] {
+            let mut standby = StandbyWatch::new(Some(Bytes::from_static(b"00ff 1 5")));
+            assert_eq!(standby.difference, None, "of a standby before");
+            standby.check(Some(Bytes::from_static(text.as_bytes())));
+            assert_eq!(standby.difference, epoch, "{text}");
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::{
+    body::StateDigest,
     key::Epoch,
     replica::{Frozen, NextPart, Replica, ReplicaError, Restored, SnapshotParts},
     tail::{Durable, Tail},
@@ -95,6 +96,10 @@ impl Frozen for ImmediateFrozen {
 
     async fn next(&mut self) -> Result<Option<Bytes>, ReplicaError> {
         at_once(self.0.next())
+    }
+
+    async fn digest(&mut self) -> Result<Option<StateDigest>, ReplicaError> {
+        at_once(self.0.digest())
     }
 }
 

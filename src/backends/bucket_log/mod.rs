@@ -22,10 +22,11 @@
 //! stores can have a log), [`replica`], [`handle`].
 //! The procedures: `follow`, `lead`, `serve`, `pace` (when a PUT starts), `hedge` (when it is sent again),
 //! `handover` (to a process that replaces the leader), `fence` (what a leader reads again), `snapshot`
-//! with `parts`, `hints` and `takeover` (when to try), and [`node`], which connects them. [`LogReader`]
+//! with `parts`, `audit` (whether a standby has the state of its leader), `hints` and `takeover` (when to try), and [`node`], which connects them. [`LogReader`]
 //! reads a log from outside, and [`seed()`] begins one with a state.
 
 pub mod address;
+mod audit;
 pub mod body;
 pub mod bucket;
 pub mod create;

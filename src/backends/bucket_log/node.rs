@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 #[cfg(test)]
 use super::planted::PlantedBug;
 use super::{
+    audit::Audit,
     bucket::Edge,
     error::LogError,
     follow::Followed,
@@ -129,6 +130,7 @@ pub struct Node<R: Replica> {
     pub(super) leadership: Arc<Leadership>,
     pub(super) hints: Option<Arc<dyn Hints>>,
     pub(super) planted: Planted,
+    pub(super) audit: Mutex<Audit>,
     requests: tokio::sync::Mutex<mpsc::Receiver<LogRequest<R::Answer>>>,
 }
 
@@ -158,6 +160,7 @@ impl<R: Replica> Node<R> {
             leadership,
             hints: None,
             planted: Planted::default(),
+            audit: Mutex::default(),
             requests: requests.into(),
         };
         Ok((node, handle))
@@ -231,6 +234,7 @@ impl<R: Replica> Node<R> {
             if (has_news && !is_read) || poll % POLLS_PER_FOLLOW == 0 {
                 self.catch_up().await?;
             }
+            self.compare_states(poll).await?;
             let newest = *self.known.lock();
             ending = beat.as_ref().and_then(Beat::ending).filter(|ending| newest == Some(*ending));
             if leader != newest
@@ -239,7 +243,8 @@ impl<R: Replica> Node<R> {
                 self.leadership.set_leader(self.claim(epoch).await?.address);
                 leader = newest;
             }
-            let addressee = Addressee { epoch: newest, is_ending: ending.is_some() };
+            let difference = self.leadership.difference();
+            let addressee = Addressee { epoch: newest, is_ending: ending.is_some(), difference };
             announcement.renew(self, addressee).await;
             let next = self.replica.tail().next;
             // Another node may have claimed the next epoch, and be lost since. Then the wait goes on.

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::{
+    body::StateDigest,
     key::Epoch,
     tail::{Durable, Tail},
 };
@@ -71,6 +72,10 @@ pub trait Frozen: Send {
 
     /// The next part; none after the last one.
     async fn next(&mut self) -> Result<Option<Bytes>, ReplicaError>;
+
+    /// The digest of its content, which depends on the applied records alone; none if the replica has no
+    /// digests. It may take as long as all parts.
+    async fn digest(&mut self) -> Result<Option<StateDigest>, ReplicaError>;
 }
 
 /// The parts of a snapshot, in order.

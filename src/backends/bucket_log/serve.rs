@@ -197,6 +197,7 @@ impl<R: Replica> Node<R> {
         leading: Leading,
         requests: &mut mpsc::Receiver<LogRequest<R::Answer>>,
     ) -> Result<Ended, LogError> {
+        self.end_audit();
         let mut work = Work {
             waiting: VecDeque::new(),
             gathered: Gathered::default(),

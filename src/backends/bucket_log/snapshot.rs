@@ -139,7 +139,12 @@ impl<R: Replica> Node<R> {
         match self.edge.create(&ObjectKey::Manifest(epoch), object.bytes()).await {
             Created::Own => Ok(Some(snapshot)),
             // Another process has made a snapshot of the same state.
-            Created::Other(_) => {
+            Created::Other(bytes) => {
+                let other = Snapshot::decode(self.log, epoch, bytes)?;
+                let digests = other.manifest.digest.zip(snapshot.manifest.digest.as_ref());
+                if other.seal == hash && digests.is_some_and(|(other, own)| other.differs(own)) {
+                    self.note_difference(epoch);
+                }
                 for index in 0..snapshot.manifest.parts.len() {
                     self.edge.remove(&Removable::part(&snapshot, index)).await?;
                 }
@@ -149,7 +154,8 @@ impl<R: Replica> Node<R> {
     }
 }
 
-/// Creates the parts of `base`, and adds them to the manifest of `snapshot`. Each is read back.
+/// Creates the parts of `base`, and adds them and the digest to the manifest of `snapshot`. Each part is
+/// read back.
 pub(super) async fn upload_parts(
     edge: &Edge,
     snapshot: &mut Snapshot,
@@ -166,6 +172,7 @@ pub(super) async fn upload_parts(
             return Err(LogError::object(&key, "it is not what was written"));
         }
     }
+    snapshot.manifest.digest = base.digest().await?;
     Ok(())
 }
 

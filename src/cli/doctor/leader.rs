@@ -12,6 +12,8 @@ use tidegate_core::port::{Clock, HealthCheck, job_store::Committed};
 const ABOUT: &str = "log";
 /// What the check of rights is about.
 const ABOUT_STORE: &str = "bucket of the log";
+/// What the finding of another content is about.
+const ABOUT_STATES: &str = "states of the log";
 /// How long the bucket may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the probes of the bucket may take, with their repeats.
@@ -55,6 +57,22 @@ impl Leader {
         ))
     }
 
+    /// The finding that the content of a server has differed; none if that is not known.
+    fn check_states(&self) -> Option<Finding> {
+        let epoch = self.handle.difference()?;
+        Some(finding(
+            CheckLevel::Error,
+            ABOUT_STATES,
+            format!(
+                "a server had another content than the snapshot of epoch {epoch}, and a standby replaces \
+                 its own by it"
+            ),
+            "the disk or the memory of a machine is damaged, or a release applies records in another way: \
+             find the server by tidegate_log_differences_total, and check its machine; restart this \
+             server to clear the finding",
+        ))
+    }
+
     /// Checks the rights of the server, and that an object is created once.
     async fn check_store(&self) -> Finding {
         let problem = tokio::select! {
@@ -88,7 +106,9 @@ impl HealthCheck for Leader {
                 "see the server's log; writes wait until it answers",
             )];
         };
-        vec![objects, self.check_store().await]
+        let mut findings = vec![objects, self.check_store().await];
+        findings.extend(self.check_states());
+        findings
     }
 }
 

@@ -132,6 +132,11 @@ pub const METRICS: &[Metric] = &[
         "snapshots of the replicated log that failed; the server's log has the reason",
     ),
     counter(
+        "tidegate_log_differences_total", &[],
+        "states of this server that differed from a snapshot of the replicated log at the same \
+         position; a standby replaces its own",
+    ),
+    counter(
         "tidegate_plugin_calls_total", &["plugin", "role", "purpose"],
         "calls of a plugin, by purpose: `live`, `shadow` (compared, without effect), `explain` (a \
          user requested the reason), `check` (of a configuration)",

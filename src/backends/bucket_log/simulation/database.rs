@@ -230,6 +230,10 @@ impl OpenNode for OpenDatabase {
         self.handle.epoch()
     }
 
+    fn difference(&self) -> Option<Epoch> {
+        self.handle.difference()
+    }
+
     async fn prove_leadership(&self) -> Result<(), LogRefusal> {
         self.handle.prove_leadership().await
     }

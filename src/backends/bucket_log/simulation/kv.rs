@@ -13,7 +13,8 @@ use super::{
 };
 use crate::bucket_log::{
     Durable, Frozen, Handle, LogRefusal, NextPart, Replica, ReplicaError, Restored, SnapshotParts,
-    Tail, body,
+    Tail,
+    body::{self, StateDigest},
     key::{Epoch, Slot},
     object::{Hash, Kind, Object},
 };
@@ -212,9 +213,14 @@ impl Replica for KvReplica {
         if is_mislabelled {
             state.values.pop_last();
         }
+        let content = Hash::of(&body::encode(&(&state.values, &state.done)));
+        // A planted bug must not be repaired before an invariant finds it.
+        let has_bug = self.world.as_ref().is_some_and(|world| world.bug.is_some());
+        let digest = StateDigest { form: "values".into(), hash: content.0 };
         let part = body::encode(&Stored::of(&state));
         Ok(Box::new(FrozenKv {
             tail,
+            digest: Some(digest).filter(|_| !has_bug),
             parts: vec![part.slice(part.len() / 2..), part.slice(..part.len() / 2)],
         }))
     }
@@ -247,6 +253,7 @@ impl Replica for KvReplica {
 
 struct FrozenKv {
     tail: Tail,
+    digest: Option<StateDigest>,
     /// The parts, last first.
     parts: Vec<Bytes>,
 }
@@ -260,6 +267,10 @@ impl Frozen for FrozenKv {
     async fn next(&mut self) -> Result<Option<Bytes>, ReplicaError> {
         Ok(self.parts.pop())
     }
+
+    async fn digest(&mut self) -> Result<Option<StateDigest>, ReplicaError> {
+        Ok(self.digest.clone())
+    }
 }
 
 /// A node with such a replica.
@@ -272,6 +283,10 @@ pub struct OpenKv {
 impl OpenNode for OpenKv {
     fn epoch(&self) -> Option<Epoch> {
         self.handle.epoch()
+    }
+
+    fn difference(&self) -> Option<Epoch> {
+        self.handle.difference()
     }
 
     async fn prove_leadership(&self) -> Result<(), LogRefusal> {

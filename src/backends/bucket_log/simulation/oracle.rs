@@ -253,6 +253,9 @@ pub fn check(world: &Arc<World>) -> Result<(), String> {
             ));
         }
     }
+    if let Some(epoch) = world.all_open().iter().find_map(|node| node.difference()) {
+        return Err(format!("B9: a state differs from the snapshot of epoch {epoch}"));
+    }
     if world.has_databases() {
         check_replays(world)?;
     }

@@ -92,6 +92,9 @@ pub trait OpenNode: Send + Sync {
     /// The epoch that it leads, as far as it knows.
     fn epoch(&self) -> Option<Epoch>;
 
+    /// The epoch of the snapshot that a state has differed from.
+    fn difference(&self) -> Option<Epoch>;
+
     async fn prove_leadership(&self) -> Result<(), LogRefusal>;
 
     /// Stops it as a server does, which announces its end.

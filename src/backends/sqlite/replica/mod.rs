@@ -9,10 +9,11 @@
 //! committed with what was applied: so SQLite need not wait for the disk, and a crash only sets the
 //! database back to an earlier position. [`wire`] is the form of a transaction in the log,
 //! [`position`] how far it was applied, [`apply`] the application, [`snapshot`] the parts of a
-//! snapshot, [`attach`] the begin and the end of all this for a database.
+//! snapshot, [`digest`] what two replicas compare, [`attach`] the begin and the end of all this for a database.
 
 mod apply;
 mod attach;
+mod digest;
 mod position;
 mod snapshot;
 mod wire;

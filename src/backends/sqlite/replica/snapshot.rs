@@ -15,9 +15,9 @@ use rusqlite::Connection;
 
 use super::{
     super::{damage::Damage, error::Failure, file, verify::verify},
-    position,
+    digest, position,
 };
-use crate::bucket_log::{Frozen, NextPart, ReplicaError, SnapshotParts, Tail};
+use crate::bucket_log::{Frozen, NextPart, ReplicaError, SnapshotParts, Tail, body::StateDigest};
 use tidegate_core::port::StoreError;
 
 /// Bytes of the database in a part, before compression.
@@ -111,6 +111,15 @@ impl Database {
         part.write_all(&plain).map_err(io)?;
         Ok(Some(part.finish().map_err(io)?.into()))
     }
+
+    /// The digest of the rows. Without a copy, SQLite's own log grows until it is computed.
+    fn digest(&self) -> Result<StateDigest, StoreError> {
+        let Some(source) = &self.source else {
+            let copy = Connection::open(&self.copy.0).map_err(Failure::from)?;
+            return Ok(digest::of(&copy)?);
+        };
+        Ok(digest::of(source)?)
+    }
 }
 
 #[async_trait]
@@ -130,6 +139,17 @@ impl Frozen for FrozenDatabase {
         let (database, part) = read.await.map_err(ReplicaError::new)?;
         self.database = Some(database);
         part.map_err(ReplicaError::new)
+    }
+
+    async fn digest(&mut self) -> Result<Option<StateDigest>, ReplicaError> {
+        let Some(database) = self.database.take() else { return Ok(None) };
+        let read = tokio::task::spawn_blocking(move || {
+            let digest = database.digest();
+            (database, digest)
+        });
+        let (database, digest) = read.await.map_err(ReplicaError::new)?;
+        self.database = Some(database);
+        digest.map(Some).map_err(ReplicaError::new)
     }
 }
 
@@ -257,6 +277,17 @@ mod tests {
         execute(&replica, damage);
         let error = shown(&parts(&replica).await.unwrap_err());
         assert!(error.contains("the queue mail"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_state_has_one_digest_before_and_after_its_copy() {
+        let (_dir, replica) = replica();
+        execute(&replica, QUEUE);
+        let mut frozen = replica.freeze().await.unwrap();
+        let before = frozen.digest().await.unwrap();
+        while frozen.next().await.unwrap().is_some() {}
+        assert!(before.is_some());
+        assert_eq!(frozen.digest().await.unwrap(), before);
     }
 
     #[tokio::test]

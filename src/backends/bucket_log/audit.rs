@@ -1,0 +1,220 @@
+//! The comparison of a standby with the snapshots of its leader.
+//!
+//! ```text
+//!   seal applied ──▶ freeze ──digest, while following goes on──▶ manifest of that epoch ─┬▶ equal
+//!                                                                                        └▶ other: restore
+//! ```
+//!
+//! Applying is a function of the state and the records, so two nodes at one position have the same content.
+//! If they do not, a machine or a release is wrong. The standby cannot know which one, and takes the content
+//! that clients see: that of the leader.
+
+use std::collections::BTreeMap;
+
+use futures_util::{FutureExt as _, future::BoxFuture};
+
+use super::{
+    body::StateDigest,
+    error::LogError,
+    key::Epoch,
+    node::Node,
+    object::Hash,
+    replica::{Replica, ReplicaError},
+    snapshot::Snapshot,
+    tail::Tail,
+};
+
+/// A standby looks for manifests once in this many polls.
+const POLLS_PER_READ: u64 = 15;
+/// How often it looks for the manifest of an epoch: for ten minutes, with a poll every two seconds. A leader
+/// that is busy with a snapshot leaves out the one of the next epoch.
+const MAX_READS: u32 = 20;
+
+/// The state behind a seal: its digest, or that it cannot be computed.
+#[derive(Debug)]
+struct Audited {
+    /// The hash of the seal.
+    seal: Hash,
+    /// None if a row cannot be read.
+    digest: Option<StateDigest>,
+    /// How often its manifest was looked for.
+    reads: u32,
+}
+
+/// A digest that is being computed.
+struct Computing {
+    epoch: Epoch,
+    seal: Hash,
+    digest: BoxFuture<'static, Result<Option<StateDigest>, ReplicaError>>,
+}
+
+/// The digests of a standby.
+#[derive(Default)]
+pub(super) struct Audit {
+    /// At most one, because each reads the whole state.
+    computing: Option<Computing>,
+    /// Those whose manifests were not found yet.
+    waiting: BTreeMap<Epoch, Audited>,
+}
+
+impl Audit {
+    /// Goes on with the computation. It does not wait for it.
+    fn advance(&mut self) {
+        let Some(mut computing) = self.computing.take() else { return };
+        let Some(computed) = (&mut computing.digest).now_or_never() else {
+            self.computing = Some(computing);
+            return;
+        };
+        let Computing { epoch, seal, .. } = computing;
+        let digest = match computed {
+            Ok(Some(digest)) => Some(digest),
+            // The replica has no digests.
+            Ok(None) => return,
+            Err(error) => {
+                tracing::error!(%epoch, %error, "the local state behind the seal cannot be read");
+                None
+            }
+        };
+        self.waiting.insert(epoch, Audited { seal, digest, reads: 0 });
+    }
+
+    /// The epochs whose manifests are to be read.
+    fn wanted(&self) -> Vec<Epoch> {
+        self.waiting.keys().copied().collect()
+    }
+
+    /// Whether the state behind the seal of `epoch` differs from `snapshot`, the one that was found there.
+    fn differs(&mut self, epoch: Epoch, snapshot: Option<&Snapshot>) -> bool {
+        let Some(audited) = self.waiting.get_mut(&epoch) else { return false };
+        let Some(snapshot) = snapshot else {
+            audited.reads += 1;
+            if audited.reads >= MAX_READS {
+                self.waiting.remove(&epoch);
+            }
+            return false;
+        };
+        // Others are older, and their snapshots were left out.
+        let Some(audited) = self.waiting.remove(&epoch) else { return false };
+        self.waiting = self.waiting.split_off(&epoch);
+        if snapshot.seal != audited.seal {
+            return false;
+        }
+        match (&snapshot.manifest.digest, &audited.digest) {
+            (Some(theirs), Some(own)) => theirs.differs(own),
+            (Some(_), None) => true,
+            (None, _) => false,
+        }
+    }
+}
+
+impl<R: Replica> Node<R> {
+    /// Begins to compute the digest of the local state if it is the state behind a seal. A leader computes
+    /// that of its snapshot.
+    pub(super) async fn begin_audit(&self) -> Result<(), LogError> {
+        let Tail { next, hash: seal, .. } = self.replica.tail();
+        let Some(epoch) = next.epoch.previous().filter(|_| next.seq == 0) else { return Ok(()) };
+        if self.leadership.epoch().is_some() || self.audit.lock().computing.is_some() {
+            return Ok(());
+        }
+        let mut frozen = self.replica.freeze().await?;
+        let digest = async move { frozen.digest().await }.boxed();
+        self.audit.lock().computing = Some(Computing { epoch, seal, digest });
+        Ok(())
+    }
+
+    /// Compares the digests of this standby with the snapshots that the leader has made since, at every
+    /// poll, and replaces a state that differs. It ends at the end of the log then.
+    pub(super) async fn compare_states(&self, poll: u64) -> Result<(), LogError> {
+        self.audit.lock().advance();
+        if poll % POLLS_PER_READ != 0 {
+            return Ok(());
+        }
+        let wanted = self.audit.lock().wanted();
+        for epoch in wanted {
+            let snapshot = self.snapshot_of(epoch).await?;
+            if self.audit.lock().differs(epoch, snapshot.as_ref()) {
+                return self.replace_state(epoch).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces the local state, which differs from the snapshot of `epoch`, by the newest snapshot.
+    async fn replace_state(&self, epoch: Epoch) -> Result<(), LogError> {
+        self.note_difference(epoch);
+        self.end_audit();
+        // Reads see no state that is known to be wrong.
+        self.leadership.set_caught_up(false);
+        let newest = self.newest_snapshot().await?;
+        self.discard(newest).await?;
+        self.catch_up().await
+    }
+
+    /// Forgets the digests: another state follows, or the node leads.
+    pub(super) fn end_audit(&self) {
+        *self.audit.lock() = Audit::default();
+    }
+
+    /// Reports that the local state and the snapshot of `epoch` differ.
+    pub(super) fn note_difference(&self, epoch: Epoch) {
+        metrics::counter!("tidegate_log_differences_total").increment(1);
+        tracing::error!(
+            %epoch,
+            "the state of this server differs from the snapshot of the log; a standby replaces its own"
+        );
+        self.leadership.note_difference(epoch);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::bucket_log::{NodeSettings, metered::Run};
+
+    /// A leader, a standby whose state is changed or not, and the end of an epoch after it.
+    fn audited(is_changed: bool) -> Arc<Run> {
+        // An epoch is over after its start and two records.
+        let settings = NodeSettings { rollover_records: 3, ..NodeSettings::default() };
+        let run = Run::with_leader(1, settings.clone());
+        let submit = |run: &Arc<Run>| {
+            let client = Arc::clone(run);
+            assert!(run.complete(async move { client.submit(0, 1).await }), "the node leads");
+        };
+        run.start(1, settings);
+        submit(&run);
+        let has_value =
+            || run.handle(1).is_some() && run.replica(1).state.lock().value(0) == (1, 1);
+        run.until(has_value);
+        if is_changed {
+            run.replica(1).state.lock().values.insert(9, (1, 1));
+        }
+        submit(&run);
+        run
+    }
+
+    #[test]
+    fn a_standby_that_differs_is_restored_and_reported() {
+        let run = audited(true);
+        let differs = |number| run.handle(number).is_some_and(|node| node.difference().is_some());
+        run.until(|| differs(1));
+        run.until(|| run.replica(1).state.lock().value(9) == (0, 0));
+        // The standby announces it to the leader.
+        run.until(|| differs(0));
+        assert!(run.leads(0) && run.ended.lock().is_empty());
+        run.end();
+    }
+
+    #[test]
+    fn a_standby_that_is_equal_goes_on() {
+        let run = audited(false);
+        run.pass(120_000);
+        for number in [0, 1] {
+            assert_eq!(run.handle(number).expect("it is open").difference(), None, "node {number}");
+        }
+        let [leader, standby] = [0, 1].map(|number| run.replica(number).state.lock().clone());
+        assert_eq!(leader, standby);
+        run.end();
+    }
+}
