@@ -20,11 +20,13 @@ pub struct EpochClaim {
     pub snapshot: u64,
     /// Whether the process was started to replace the leader, which may be alive. It is a hint.
     pub replaces: bool,
+    /// Whether it closes the log: no server leads after it.
+    pub closes: bool,
     /// The fields that a newer release added.
     pub unknown: UnknownFields,
 }
 
-record!(EpochClaim { address, snapshot; replaces });
+record!(EpochClaim { address, snapshot; replaces, closes });
 
 /// The body of a start record.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -197,12 +199,13 @@ mod tests {
 
     #[test]
     fn bodies_keep_the_fields_of_later_releases() {
-        let later = rmp_serde::to_vec(&("address", 7, true, "a later field")).unwrap();
+        let later = rmp_serde::to_vec(&("address", 7, true, false, "a later field")).unwrap();
         let claim: EpochClaim = decode(&later).unwrap();
         assert_eq!((claim.address.as_str(), claim.snapshot, claim.replaces), ("address", 7, true));
         assert_eq!(encode(&claim), later);
         let earlier = rmp_serde::to_vec(&("address", 7)).unwrap();
-        assert!(!decode::<EpochClaim>(&earlier).unwrap().replaces);
+        let earlier = decode::<EpochClaim>(&earlier).unwrap();
+        assert!(!earlier.replaces && !earlier.closes);
         decode::<EpochClaim>(b"").unwrap_err();
     }
 

@@ -3,7 +3,10 @@
 
 use std::fmt::Display;
 
-use super::{key::ObjectKey, replica::ReplicaError};
+use super::{
+    key::{Epoch, ObjectKey},
+    replica::ReplicaError,
+};
 
 /// Why a node or a reader stops.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +24,15 @@ pub enum LogError {
     NoAnswer {
         /// Its name.
         key: String,
+    },
+    /// An operator has closed the log.
+    #[error(
+        "the log was closed with the claim of epoch {epoch}, and no server leads it again: `tidegate log \
+         restore` makes a data directory of its state"
+    )]
+    Closed {
+        /// The epoch of the claim.
+        epoch: Epoch,
     },
     /// The local store failed. The node may be started again.
     #[error(transparent)]

@@ -240,7 +240,19 @@ impl<R: Replica> Node<R> {
 
     /// The claim of `epoch`, which exists, and the process that made it.
     pub(super) async fn claim(&self, epoch: Epoch) -> Result<EpochClaim, LogError> {
-        decode_claim(self.log, epoch, self.edge.read(&ObjectKey::Claim(epoch)).await)
+        let claim = decode_claim(self.log, epoch, self.edge.read(&ObjectKey::Claim(epoch)).await)?;
+        if claim.closes {
+            *self.closed.lock() = Some(epoch);
+        }
+        Ok(claim)
+    }
+
+    /// Refuses a log that a claim has closed, as far as this node has read it.
+    pub(super) fn refuse_closed(&self) -> Result<(), LogError> {
+        match *self.closed.lock() {
+            Some(epoch) => Err(LogError::Closed { epoch }),
+            None => Ok(()),
+        }
     }
 }
 

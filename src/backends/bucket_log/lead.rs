@@ -37,7 +37,7 @@ impl<R: Replica> Node<R> {
     /// # Errors
     ///
     /// [`LogError::Object`] names an object that the log had and has no longer. Leading would make the
-    /// loss final, and an operator can restore the object.
+    /// loss final, and an operator can restore the object. [`LogError::Closed`] if the log was closed.
     pub(super) async fn lead(&self, intent: Intent) -> Result<Option<Leading>, LogError> {
         // What it names was in the log before the log is read.
         let beat = self.read_beat().await;
@@ -110,7 +110,9 @@ impl<R: Replica> Node<R> {
 
     /// Claims `epoch`; false if another process has.
     async fn claims(&self, epoch: Epoch, intent: Intent) -> Result<bool, LogError> {
+        // The search for it reads the newest claim.
         let snapshot = self.newest_snapshot().await?;
+        self.refuse_closed()?;
         let claim = EpochClaim {
             address: self.settings.address.clone(),
             snapshot: snapshot.map_or(0, |snapshot| snapshot.epoch.number()),

@@ -22,8 +22,9 @@
 //! stores can have a log), [`replica`], [`handle`].
 //! The procedures: `follow`, `lead`, `serve`, `pace` (when a PUT starts), `hedge` (when it is sent again),
 //! `handover` (to a process that replaces the leader), `fence` (what a leader reads again), `snapshot`
-//! with `parts`, `audit` (whether a standby has the state of its leader), `hints` and `takeover` (when to try), and [`node`], which connects them. [`LogReader`]
-//! reads a log from outside, and [`seed()`] begins one with a state.
+//! with `parts`, `audit` (whether a standby has the state of its leader), `hints` and `takeover` (when to
+//! try), and [`node`], which connects them. [`LogReader`] reads a log from outside and closes it, and
+//! [`seed()`] begins one with a state.
 
 pub mod address;
 mod audit;
@@ -73,7 +74,7 @@ pub use identity::identify;
 pub use node::{Ended, Node, NodeSettings};
 pub use pace::Pace;
 pub use probe::{UnfitStore, check_store, probe};
-pub use reader::{LogEntry, LogReader, RestoreError, RestoredState, SlotContent};
+pub use reader::{CloseError, LogEntry, LogReader, RestoreError, RestoredState, SlotContent};
 pub use replica::{Frozen, NextPart, Replica, ReplicaError, Restored, SnapshotParts};
 pub use seed::{SeedError, seed};
 pub use tail::{Durable, Tail};

@@ -127,6 +127,8 @@ pub struct Node<R: Replica> {
     pub(super) nonce: u128,
     /// The newest epoch that is known to be claimed.
     pub(super) known: Mutex<Option<Epoch>>,
+    /// The epoch whose claim has closed the log, once it was read.
+    pub(super) closed: Mutex<Option<Epoch>>,
     pub(super) leadership: Arc<Leadership>,
     pub(super) hints: Option<Arc<dyn Hints>>,
     pub(super) planted: Planted,
@@ -157,6 +159,7 @@ impl<R: Replica> Node<R> {
             settings,
             nonce,
             known: Mutex::default(),
+            closed: Mutex::default(),
             leadership,
             hints: None,
             planted: Planted::default(),
@@ -241,6 +244,7 @@ impl<R: Replica> Node<R> {
                 && let Some(epoch) = newest
             {
                 self.leadership.set_leader(self.claim(epoch).await?.address);
+                self.refuse_closed()?;
                 leader = newest;
             }
             let difference = self.leadership.difference();

@@ -95,14 +95,16 @@ impl Address {
         if named.encryption == ObjectEncryption::On {
             named.encryption = ObjectEncryption::Off;
         }
-        let no_log = || UsageError(format!("{} has no log", named.address));
-        // A client would create it.
-        if named.address.directory().is_some_and(|dir| !dir.is_dir()) {
-            return Err(no_log().into());
-        }
-        let Connected { edge, bucket, objects } = named.connect()?;
-        let reader = LogReader::open(edge, bucket).await?.ok_or_else(no_log)?;
-        Ok(Opened { reader, address: named.address, objects })
+        named.open().await
+    }
+
+    /// The log, to be closed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open`].
+    pub(super) async fn open_to_close(&self) -> anyhow::Result<Opened> {
+        self.named()?.open().await
     }
 
     /// The bucket and its keys.
@@ -148,6 +150,22 @@ impl Address {
 }
 
 impl Named {
+    /// The log in the bucket.
+    ///
+    /// # Errors
+    ///
+    /// The bucket cannot be used, or has no log.
+    async fn open(self) -> anyhow::Result<Opened> {
+        let no_log = || UsageError(format!("{} has no log", self.address));
+        // A client would create it.
+        if self.address.directory().is_some_and(|dir| !dir.is_dir()) {
+            return Err(no_log().into());
+        }
+        let Connected { edge, bucket, objects } = self.connect()?;
+        let reader = LogReader::open(edge, bucket).await?.ok_or_else(no_log)?;
+        Ok(Opened { reader, address: self.address, objects })
+    }
+
     /// Connects to the bucket, and shows from now on why requests fail.
     ///
     /// # Errors

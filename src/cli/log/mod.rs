@@ -1,6 +1,7 @@
-//! `tidegate log`: reads the replicated log of a server, which may run, and begins a new one.
+//! `tidegate log`: reads the replicated log of a server, which may run, begins a new one, and closes one.
 
 mod address;
+mod close;
 mod restore;
 mod seed;
 
@@ -35,6 +36,8 @@ pub enum Command {
     Restore(restore::Args),
     /// Begin a log in an empty prefix of a bucket with the data of a directory.
     Seed(seed::Args),
+    /// Close a log that no server leads: none leads it again.
+    Close(close::Args),
 }
 
 /// Reads the log.
@@ -49,6 +52,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
         Command::Show { address, epoch: Some(epoch) } => objects(address, epoch, ctx).await,
         Command::Restore(args) => restore::run(args, ctx).await,
         Command::Seed(args) => seed::run(args, ctx).await,
+        Command::Close(args) => close::run(args, ctx).await,
     }
 }
 

@@ -1,10 +1,12 @@
-//! Reading a whole log as an operator does: without a node or a local state, and without a write.
+//! Reading a whole log as an operator does: without a node or a local state, and without a write but those
+//! of [`close`].
 //!
 //! It begins after the older of the newest two snapshots, and checks what a node checks before it applies
 //! the same objects: each is what was written, follows the one before it, and can be unpacked; each
 //! snapshot has its parts, and belongs to its seal. A leader may write and remove objects meanwhile.
 //! [`restore`] applies the same objects to a replica, up to an instant, and also from older snapshots.
 
+mod close;
 mod restore;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -30,6 +32,7 @@ use super::{
     truncate::KEPT_SNAPSHOTS,
 };
 
+pub use close::CloseError;
 pub use restore::{RestoreError, RestoredState};
 
 /// How long an object is read from a store that does not answer.

@@ -148,6 +148,27 @@ async fn the_state_of_an_instant_is_restored_and_served() {
     assert!(code == 0 && said.contains("is intact"), "{said}");
 }
 
+#[tokio::test]
+async fn a_log_that_was_closed_has_no_server_again() {
+    let bucket = Bucket::new();
+    let log = bucket.address();
+    let server = bucket.server().start().await;
+    server.job_type("t", json!({})).await;
+    server.enqueue_a("t").await;
+    let (code, said) = log_command(&log, &["close"]);
+    assert!(code == 1 && said.contains("stop all servers"), "{said}");
+    server.enqueue_a("t").await;
+    drop(server.stop().await);
+    let (code, said) = log_command(&log, &["close"]);
+    assert!(code == 0 && said.contains("is closed"), "{said}");
+    for setup in [bucket.server(), bucket.server().switch("--standby")] {
+        let (status, said) = setup.refused().await;
+        assert!(!status.success() && said.contains("the log was closed"), "{said}");
+    }
+    let (code, said) = log_command(&log, &["verify"]);
+    assert!(code == 0 && said.contains("is intact"), "{said}");
+}
+
 /// The server has these two jobs, one with the data `large`, and not the job `late`.
 async fn has_only(tide: &Tidegate, jobs: [&String; 2], late: &str, large: &str) {
     assert_eq!(tide.get(&format!("/v1/jobs/{late}")).await.status, 404);
