@@ -17,13 +17,33 @@ const APPLICATION_ID: i64 = 0x7464_6774;
 
 /// The format that the first migration makes. Builds before the first release wrote earlier ones.
 const FIRST_FORMAT: i64 = 3;
-/// The migrations from an empty file to the newest format, in order. A released one never changes.
+/// The migrations from an empty file to the newest format, in order. A released one never changes. On the
+/// local copy of a log, a release also works with the tables of the releases before it, until the log has a
+/// start record of its own number of migrations.
 pub(super) const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_start.sql")];
 /// The newest format.
 const NEWEST_FORMAT: i64 = FIRST_FORMAT + MIGRATIONS.len() as i64 - 1;
 
 /// The holder of a directory whose file `lock` does not name it.
 pub(super) const ANOTHER_PROCESS: &str = "another process";
+
+/// Which format an open gives to a database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Upgrade {
+    /// The newest one.
+    AtOpen,
+    /// The first one if it is empty. Records of a log change it, at the same position on every machine.
+    ByLog,
+}
+
+impl Upgrade {
+    fn newest(self) -> i64 {
+        match self {
+            Self::AtOpen => NEWEST_FORMAT,
+            Self::ByLog => FIRST_FORMAT,
+        }
+    }
+}
 
 /// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -341,7 +361,7 @@ pub(super) fn open_writer(file: &Path) -> Result<Connection, OpenError> {
     if has_damaged_log(file)? {
         return Err(OpenError::DamagedLog { log: log::path(file) });
     }
-    open_writer_without_lost(file)
+    open_writer_without_lost(file, Upgrade::AtOpen)
 }
 
 /// Whether the log of a database lacks transactions that were on the disk.
@@ -351,13 +371,16 @@ pub(super) fn has_damaged_log(file: &Path) -> Result<bool, OpenError> {
     log::is_damaged(file).map_err(io)
 }
 
-/// The connection that writes. It migrates the file to the newest format. SQLite leaves out what a
-/// damaged log has lost.
+/// The connection that writes. It migrates the file as `upgrade` says. SQLite leaves out what a damaged log
+/// has lost.
 ///
 /// A replica needs no more. It does not wait for the disk (`synchronous=NORMAL`), so a crash of the
 /// machine may leave a gap in the log between frames that reached the disk. SQLite ends the log at
 /// the gap, which sets the replica back to an earlier position.
-pub(super) fn open_writer_without_lost(file: &Path) -> Result<Connection, OpenError> {
+pub(super) fn open_writer_without_lost(
+    file: &Path,
+    upgrade: Upgrade,
+) -> Result<Connection, OpenError> {
     let fault = |error| fault(file, &error);
     protect(file)?;
     let db = Connection::open_with_flags(
@@ -384,13 +407,16 @@ pub(super) fn open_writer_without_lost(file: &Path) -> Result<Connection, OpenEr
          PRAGMA temp_store = MEMORY;",
     )
     .map_err(fault)?;
-    migrate(&db, found).map_err(fault)?;
+    migrate(&db, found, upgrade).map_err(fault)?;
     Ok(db)
 }
 
-/// Migrates a database of the format `found` to the newest one.
-fn migrate(db: &Connection, found: i64) -> Result<(), rusqlite::Error> {
-    for (version, sql) in (FIRST_FORMAT..).zip(MIGRATIONS).filter(|(version, _)| *version > found) {
+/// Migrates a database of the format `found`.
+fn migrate(db: &Connection, found: i64, upgrade: Upgrade) -> Result<(), rusqlite::Error> {
+    let missing = found + 1..=upgrade.newest();
+    for (version, sql) in
+        (FIRST_FORMAT..).zip(MIGRATIONS).filter(|(version, _)| missing.contains(version))
+    {
         db.execute_batch(&format!(
             "BEGIN IMMEDIATE; {sql} PRAGMA application_id = {APPLICATION_ID}; \
              PRAGMA user_version = {version}; COMMIT;"
@@ -399,14 +425,44 @@ fn migrate(db: &Connection, found: i64) -> Result<(), rusqlite::Error> {
     Ok(())
 }
 
-/// The copy `file` of a database that another release may have written, in the newest format.
+/// The first `schema` of the migrations of `release` that a database lacks, in a transaction of the caller.
+#[cfg(feature = "bucket")]
+pub(super) fn migrate_by_log(
+    db: &Connection,
+    release: &[&str],
+    schema: u64,
+) -> Result<(), rusqlite::Error> {
+    let found: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    let wanted = (FIRST_FORMAT..).zip(release).take(schema as usize);
+    for (version, sql) in wanted.filter(|(version, _)| *version > found) {
+        db.execute_batch(sql)?;
+        db.pragma_update(None, "user_version", version)?;
+    }
+    Ok(())
+}
+
+/// A database in memory that no record of a log was applied to.
+#[cfg(feature = "bucket")]
+pub(super) fn before_log() -> Result<Connection, rusqlite::Error> {
+    let db = Connection::open_in_memory()?;
+    migrate(&db, 0, Upgrade::ByLog)?;
+    Ok(db)
+}
+
+/// The copy `file` of a database that another release may have written.
 #[cfg(feature = "bucket")]
 pub(super) fn open_copy(file: &Path) -> Result<Connection, OpenError> {
-    let fault = |error| fault(file, &error);
-    let db = Connection::open(file).map_err(fault)?;
-    let found = format(&db, file)?;
-    migrate(&db, found).map_err(fault)?;
+    let db = Connection::open(file).map_err(|error| fault(file, &error))?;
+    format(&db, file)?;
     Ok(db)
+}
+
+/// The migrations that have made the tables of a database, as far as this release knows them.
+pub(super) fn migrations_of(db: &Connection) -> Result<&'static [&'static str], rusqlite::Error> {
+    let format: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    let all: &'static [&'static str] = &MIGRATIONS;
+    let count = usize::try_from(format - FIRST_FORMAT + 1).unwrap_or(all.len());
+    Ok(&all[..count.min(all.len())])
 }
 
 /// The format of a file, which must be one of tidegate or empty.

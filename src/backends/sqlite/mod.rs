@@ -155,7 +155,7 @@ impl SqliteStore {
         file::expect_database(dir)?;
         let file = database(dir);
         let db = match durability {
-            Durability::Log => file::open_writer_without_lost(&file)?,
+            Durability::Log => file::open_writer_without_lost(&file, file::Upgrade::ByLog)?,
             Durability::Disk | Durability::Process => {
                 file::refuse_copy_of_log(dir)?;
                 let db = file::open_writer(&file)?;

@@ -7,7 +7,7 @@ use rusqlite::{Connection, Row, params};
 use super::{
     damage::{NamedObject, Place, Verified},
     error::Failure,
-    file::MIGRATIONS,
+    file::migrations_of,
     names::{BadName, Names},
     row::{
         self, LifeColumns, RawText, SEPARATE, blob, checked, decode, item_owner, key_sum,
@@ -72,7 +72,7 @@ fn schema(db: &Connection, found: &mut Verified) -> Result<(), Failure> {
         Ok(all.collect::<Result<_, _>>()?)
     };
     let fresh = Connection::open_in_memory()?;
-    for migration in MIGRATIONS {
+    for migration in migrations_of(db)? {
         fresh.execute_batch(migration)?;
     }
     let stored = read(db)?;

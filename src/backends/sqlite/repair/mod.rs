@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 use super::{
     damage::{Damage, Place, Verified},
     error::Failure,
-    file::{self, DirLock, OpenError, backup, database},
+    file::{self, DirLock, OpenError, Upgrade, backup, database},
     log,
     names::Names,
     row::{self, RawText},
@@ -76,7 +76,7 @@ pub fn repair(dir: &Path, aside: &Path) -> Result<Repaired, OpenError> {
             std::fs::copy(file, before.join(file.file_name().unwrap_or_default())).map_err(io)?;
         }
     }
-    let db = file::open_writer_without_lost(&path)?;
+    let db = file::open_writer_without_lost(&path, Upgrade::AtOpen)?;
     let Verified { mut damage, .. } = verify(&db).map_err(fault)?;
     if has_damaged_log {
         damage.push(Damage::of_log());

@@ -10,14 +10,20 @@ use rusqlite::{
 
 use super::{
     super::{
-        error::Failure, file::MIGRATIONS, names::Names, read_counts, step::Steps, writer::State,
+        error::Failure,
+        file::{before_log, migrate_by_log},
+        names::Names,
+        read_counts,
+        step::Steps,
+        writer::State,
     },
     position,
     snapshot::Downloaded,
     wire,
 };
 use crate::bucket_log::{
-    Durable, Tail, body,
+    Durable, Tail,
+    body::{self, StartRecord},
     object::{Kind, Object},
 };
 use tidegate_core::port::{StoreError, Txn, job_store::Committed};
@@ -27,10 +33,11 @@ const PAGES_AT_ONCE: i32 = 4096;
 
 impl State {
     /// Applies `objects` in one SQLite transaction, with the tail behind them: one list of answers
-    /// per object.
+    /// per object. `migrations` are those of this release, which a start record brings the tables to.
     pub(super) fn apply(
         &mut self,
         objects: &[Durable],
+        migrations: &[&str],
     ) -> Result<(Vec<Vec<Committed>>, Option<Tail>), Failure> {
         let tail = objects.last().map(|last| Tail::after(last.object()));
         let answers = self.transaction(|group| {
@@ -41,8 +48,12 @@ impl State {
             let mut answers = Vec::with_capacity(objects.len());
             for object in objects {
                 let header = &object.object().header;
-                if header.kind == Kind::Seal {
-                    position::seal(group.db, header.slot)?;
+                match header.kind {
+                    Kind::Start => {
+                        migrate_by_log(group.db, migrations, schema(object.object())?)?;
+                    }
+                    Kind::Seal => position::seal(group.db, header.slot)?,
+                    _ => {}
                 }
                 // One at a time is decoded, because each may be large.
                 answers.push(group.execute_all(&steps(object)?)?);
@@ -62,14 +73,7 @@ impl State {
 
     /// Replaces the database by that before the first record.
     pub(super) fn replace_by_nothing(&mut self) -> Result<Tail, Failure> {
-        let empty = Connection::open_in_memory()?;
-        for name in ["application_id", "user_version"] {
-            let number: i64 = self.db.pragma_query_value(None, name, |row| row.get(0))?;
-            empty.pragma_update(None, name, number)?;
-        }
-        for migration in MIGRATIONS {
-            empty.execute_batch(migration)?;
-        }
+        let empty = before_log()?;
         empty.execute_batch(position::TABLES)?;
         self.replace(&empty)
     }
@@ -129,6 +133,15 @@ fn must_follow(object: &Durable, tail: Option<Tail>) -> Result<(), Failure> {
     ))))
 }
 
+/// The number of the tables that the records after a start record are for.
+fn schema(start: &Object) -> Result<u64, Failure> {
+    let decoded = body::decode::<StartRecord>(&start.body);
+    let slot = start.header.slot;
+    let unreadable =
+        |error| Failure(StoreError::corrupt_in(format!("the record {slot} of the log"), error));
+    Ok(decoded.map_err(unreadable)?.schema)
+}
+
 /// The transactions of an object of the log, in their order. Only a record has any.
 ///
 /// # Errors
@@ -178,10 +191,7 @@ mod tests {
     const LOG: LogId = LogId(1);
 
     fn state() -> State {
-        let db = Connection::open_in_memory().unwrap();
-        for migration in MIGRATIONS {
-            db.execute_batch(migration).unwrap();
-        }
+        let db = before_log().unwrap();
         db.execute_batch(position::TABLES).unwrap();
         // Behind a start record.
         position::write(&db, &Tail { next: Slot::FIRST.next(), ..Tail::START }).unwrap();
@@ -219,7 +229,7 @@ mod tests {
     fn apply(state: &mut State, txns: Vec<Txn>) -> Result<Vec<Committed>, Failure> {
         let commands: Vec<Bytes> = txns.into_iter().map(|txn| wire::encode(txn).unwrap()).collect();
         let record = object(state, Kind::Record, &commands);
-        state.apply(&[record]).map(|(mut answers, _)| answers.remove(0))
+        state.apply(&[record], &[]).map(|(mut answers, _)| answers.remove(0))
     }
 
     /// Points the key at `to`, which points at `was`.
@@ -261,7 +271,7 @@ mod tests {
             "{answers:?}"
         );
         let seal = object(&state, Kind::Seal, &[]);
-        let (_, behind) = state.apply(&[seal]).unwrap();
+        let (_, behind) = state.apply(&[seal], &[]).unwrap();
         assert_eq!(behind, position::read(&state.db).unwrap());
         let epoch = Slot::FIRST.epoch;
         assert_eq!(position::sealed(&state.db, &(epoch..=epoch)).unwrap()[&epoch], 2);
@@ -302,7 +312,7 @@ mod tests {
         let first = object(&state, Kind::Record, &[add("a")]);
         let before = tail(&state);
         let later = next(Tail::after(first.object()), Kind::Record, &[unknown.into()]);
-        let Failure(error) = state.apply(&[first, later]).unwrap_err();
+        let Failure(error) = state.apply(&[first, later], &[]).unwrap_err();
         assert!(error.chain().to_string().contains("the record 1.2 of the log"), "{error}");
         assert_eq!(tail(&state), before);
         assert_eq!((jobs(&state), state.names.len()), (0, 0), "nothing is applied");
@@ -313,9 +323,9 @@ mod tests {
     fn a_record_is_applied_once() {
         let mut state = state();
         let record = object(&state, Kind::Record, &[add("a")]);
-        state.apply(std::slice::from_ref(&record)).unwrap();
+        state.apply(std::slice::from_ref(&record), &[]).unwrap();
         let behind = tail(&state);
-        let Failure(error) = state.apply(&[record]).unwrap_err();
+        let Failure(error) = state.apply(&[record], &[]).unwrap_err();
         assert!(error.chain().to_string().contains("not the next one"), "{error}");
         assert_eq!((tail(&state), jobs(&state)), (behind, 1));
     }

@@ -7,15 +7,20 @@
 //!
 //! The log is the durable copy. The database is a cache whose position is exact, because it is
 //! committed with what was applied: so SQLite need not wait for the disk, and a crash only sets the
-//! database back to an earlier position. [`wire`] is the form of a transaction in the log,
-//! [`position`] how far it was applied, [`apply`] the application, [`snapshot`] the parts of a
-//! snapshot, [`digest`] what two replicas compare, [`attach`] the begin and the end of all this for a database.
+//! database back to an earlier position. Its tables change with the start record of a later release, at the
+//! same position on every machine, and not when it is opened.
+//!
+//! [`wire`] is the form of a transaction in the log, [`position`] how far it was applied, [`apply`] the
+//! application, [`snapshot`] the parts of a snapshot, [`digest`] what two replicas compare, [`attach`] the
+//! begin and the end of all this for a database.
 
 mod apply;
 mod attach;
 mod digest;
 mod position;
 mod snapshot;
+#[cfg(test)]
+mod upgrade;
 mod wire;
 
 use std::{
@@ -37,9 +42,6 @@ use crate::bucket_log::{
     key::Epoch,
 };
 use tidegate_core::port::{StoreError, Txn, job_store::Committed};
-
-/// The number of the tables that records are applied to.
-const SCHEMA: u64 = 1;
 
 /// The way from a store to its log. Before a node is connected, nothing can be committed.
 pub(super) struct LogConnection(OnceLock<Handle<Committed>>);
@@ -112,6 +114,9 @@ pub struct SqliteReplica {
     /// That of the database. The writer thread sets it with each change, so that it is right even
     /// after a call whose caller has stopped waiting.
     tail: Arc<Mutex<Tail>>,
+    /// Those of this release. A database that follows a log has the first of them, up to the number in the
+    /// last start record.
+    migrations: &'static [&'static str],
 }
 
 impl SqliteReplica {
@@ -150,7 +155,14 @@ impl SqliteReplica {
         let tail = tail.ok_or_else(|| OpenError::NotOfLog { dir: dir.to_owned() })?;
         file::unmark(dir)?;
         store.log = Some(LogConnection(OnceLock::new()));
-        Ok(Self { store: Arc::new(store), tail: Arc::new(Mutex::new(tail)) })
+        let (store, tail) = (Arc::new(store), Arc::new(Mutex::new(tail)));
+        Ok(Self { store, tail, migrations: &file::MIGRATIONS })
+    }
+
+    /// The same replica in a release with these migrations.
+    #[cfg(test)]
+    fn of_release(self, migrations: &'static [&'static str]) -> Self {
+        Self { migrations, ..self }
     }
 
     /// The store. Its commits go to the log once [`Self::connect`] was called.
@@ -191,7 +203,7 @@ impl Replica for SqliteReplica {
     type Answer = Committed;
 
     fn schema(&self) -> u64 {
-        SCHEMA
+        self.migrations.len() as u64
     }
 
     fn tail(&self) -> Tail {
@@ -203,9 +215,9 @@ impl Replica for SqliteReplica {
     }
 
     async fn apply(&self, objects: Vec<Durable>) -> Result<Vec<Vec<Committed>>, ReplicaError> {
-        let tail = Arc::clone(&self.tail);
+        let (tail, migrations) = (Arc::clone(&self.tail), self.migrations);
         let apply = move |state: &mut State| {
-            let (answers, behind) = state.apply(&objects)?;
+            let (answers, behind) = state.apply(&objects, migrations)?;
             if let Some(behind) = behind {
                 *tail.lock() = behind;
             }
@@ -259,11 +271,6 @@ impl SqliteReplica {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_number_of_the_tables_counts_the_migrations() {
-        assert_eq!(SCHEMA, file::MIGRATIONS.len() as u64, "records name the tables they are for");
-    }
 
     #[test]
     fn the_size_of_a_state_is_that_of_its_database() {
