@@ -302,13 +302,31 @@ impl Engine {
     /// Whether this process has just read that `catalog` is the current configuration. On an atomic
     /// store, where no write is in flight, it never counts as such.
     pub(crate) fn is_recent(&self, catalog: &Catalog) -> bool {
-        let checked = *self.catalog_checked.lock();
         let is_atomic = self.ports.store.capabilities().atomicity.is_atomic();
-        !is_atomic
-            && checked.is_some_and(|(version, at)| {
-                let now = self.now();
-                version == catalog.version && at <= now && now <= at + MAX_CATALOG_AGE
-            })
+        !is_atomic && self.is_checked(catalog, MAX_CATALOG_AGE)
+    }
+
+    /// Whether a read that began at most `age` ago found that `catalog` is the current configuration.
+    fn is_checked(&self, catalog: &Catalog, age: Duration) -> bool {
+        let checked = *self.catalog_checked.lock();
+        checked.is_some_and(|(version, at)| {
+            let now = self.now();
+            version == catalog.version && at <= now && now <= at + age
+        })
+    }
+
+    /// The configuration, if a read that began at most `age` ago found it to be the current one;
+    /// otherwise it is read.
+    ///
+    /// The latest read counts. So the configuration is at least that of any earlier call of
+    /// [`Self::catalog`], and a step of several calls that have read it needs no read of its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::catalog`].
+    pub async fn catalog_within(&self, age: Duration) -> Result<Arc<Catalog>, Error> {
+        let seen = self.catalog.load_full();
+        if self.is_checked(&seen, age) { Ok(seen) } else { self.catalog().await }
     }
 
     /// Has the next step read the configuration again. The triggers stay known: another queue may be
@@ -324,10 +342,12 @@ impl Engine {
     }
 
     /// Notes that `version` was the current one when its read `began`. A concurrent read may have
-    /// begun later.
+    /// begun later, or in the same millisecond and found a later version.
     fn note_catalog_check(&self, version: u64, began: Timestamp) {
         let mut checked = self.catalog_checked.lock();
-        if version > 0 && checked.is_none_or(|(_, at)| at <= began) {
+        let is_later =
+            |(known, at): (u64, Timestamp)| at < began || (at == began && known <= version);
+        if version > 0 && checked.is_none_or(is_later) {
             *checked = Some((version, began));
         }
     }

@@ -2,7 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{ThrottlerCall, TickInput, plan::TickPlan, search::Lap, spread::Spread};
+use super::{
+    ThrottlerCall, TickInput,
+    plan::TickPlan,
+    search::{Lap, ReadAhead},
+    spread::Spread,
+};
 use crate::{LedgerView, plugins::circuit_breaker::OpenCircuit};
 use tidegate_core::{
     port::policy::Ended,
@@ -28,6 +33,8 @@ pub struct TickCache {
     pub(super) queue_changed: bool,
     /// When the next job becomes due, as far as that scan read.
     pub(super) next_at: Option<Timestamp>,
+    /// Candidates that were read for the next tick.
+    pub(super) read_ahead: ReadAhead,
     /// How far claims of a queue without a ledger are spread.
     pub(super) spread: Spread,
     /// The throttler that failed last.

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use crate::{RepeatableCall, request::Report};
@@ -60,6 +61,13 @@ pub struct TickInput {
     /// Whether a job arrived or a slot became free since the last tick. A scan in progress may have
     /// passed it, so another scan follows.
     pub queue_changed: bool,
+    /// Whether the caller has learned of no change of the queue's jobs since the tick before, apart from
+    /// the reports here. Then candidates that the latest tick has read for this one are offered, unless
+    /// they are over 20 ms old.
+    pub unchanged: bool,
+    /// How old the read may be that found the configuration to be the current one; absent: the tick
+    /// reads it. For calls that have read it themselves, the latest of these reads suffices.
+    pub catalog_age: Option<Duration>,
     /// How many bytes the claimed jobs may have together; absent: any.
     pub byte_budget: Option<ByteBudget>,
     /// How many bytes the jobs of each demand may have together, in the order of `demands`; empty:

@@ -165,11 +165,15 @@ impl Engine {
         cache: &mut TickCache,
         mut input: TickInput,
     ) -> Result<TickOutcome, Error> {
+        cache.read_ahead.begin(&input);
         let mut known = self.known_jobs(&input.reports).await?;
         let tries = if input.yields { 1 } else { MAX_TICK_RETRIES };
         let mut outdated = false;
         for attempt in 0..tries {
-            let catalog = self.catalog().await?;
+            let catalog = match input.catalog_age.filter(|_| attempt == 0) {
+                Some(age) => self.catalog_within(age).await?,
+                None => self.catalog().await?,
+            };
             if input.catalog_version.is_some_and(|version| version != catalog.version) {
                 // A worker may be drained now, or a type have another target.
                 outdated = true;

@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::{
-    Claimed, Demand, ThrottlerCall, TickOutcome, search::Lap, throttle::Throttling, view::Delta,
+    Claimed, Demand, ThrottlerCall, TickOutcome,
+    search::{Lap, ReadAhead},
+    throttle::Throttling,
+    view::Delta,
 };
 use crate::{Error, plugins::circuit_breaker::OpenCircuit};
 use tidegate_core::{
@@ -63,6 +66,8 @@ pub(super) struct TickPlan {
     pub(super) last_partition: Option<String>,
     pub(super) lap_start: Option<String>,
     pub(super) lap: Lap,
+    /// Candidates that an earlier tick has read, or this one reads for the next.
+    pub(super) read_ahead: ReadAhead,
     pub(super) rate_counts: RateCounts,
     /// The queue's throttler.
     pub(super) throttling: Option<Throttling>,

@@ -17,7 +17,7 @@ use tidegate_core::{
     validate::check_lease,
 };
 use tidegate_engine::{
-    Error, RepeatableCall, fault,
+    Catalog, Error, RepeatableCall, fault,
     request::{LeaseRequest, Leased, Registration, Report},
 };
 
@@ -88,7 +88,9 @@ impl Server {
             ));
         }
         let began = self.inner.engine.ports().clock.machine_now();
-        let selections = self.select_queues(&request, bounds).await?;
+        let catalog = self.inner.engine.catalog().await?;
+        let selections = self.select_queues(&catalog, &request, bounds)?;
+        drop(catalog);
         if request.min > 1 && selections.len() > 1 {
             let message = "must be at most 1 in a request to several queues: name its queue";
             return Err(Error::invalid("min", message));
@@ -205,13 +207,13 @@ impl Server {
         }
     }
 
-    /// The queues that can serve the request, with the types to take from each.
-    pub(super) async fn select_queues(
+    /// The queues that can serve the request under `catalog`, with the types to take from each.
+    pub(super) fn select_queues(
         &self,
+        catalog: &Catalog,
         request: &LeaseRequest,
         bounds: &Bounds,
     ) -> Result<Vec<QueueSelection>, Error> {
-        let catalog = self.inner.engine.catalog().await?;
         if let Some(queue) = request.queue.as_ref().filter(|queue| !bounds.allow_queue(queue)) {
             return Err(outside(&format!("queue {queue}")));
         }

@@ -15,7 +15,7 @@ use crate::{
     jobs::repeated_leases::lease_records,
     tick::{
         TickCache, TickContext, TickOutcome, claim::MAX_REPEATS, current_job, plan::TickPlan,
-        same_claim, settle::KnownJobs, throttle::Throttling, view::Prepared,
+        same_claim, search::ReadAhead, settle::KnownJobs, throttle::Throttling, view::Prepared,
     },
 };
 use tidegate_core::{
@@ -91,6 +91,7 @@ impl Engine {
                 plan.wake(Some(now + RESEND_AFTER));
             }
         }
+        cache.read_ahead = ReadAhead::after(&mut plan);
         cache.keep_scan(&mut plan, context.limits);
         Ok(Some(plan.into_outcome(answers)))
     }

@@ -167,6 +167,8 @@ impl Engine {
         known: &KnownJobs,
     ) -> Result<LimitedDecision, Error> {
         let mut decision = self.settle_limited(context, cache, known).await?;
+        // Another attempt reads: these are in the one that was refused.
+        decision.plan.read_ahead = std::mem::take(&mut cache.read_ahead);
         let view = cache.view.as_mut().expect("the caller read it");
         self.admit_limited(context, view, &mut decision).await?;
         // The plugin failed, even if this tick does not commit.

@@ -8,10 +8,12 @@ mod admit;
 mod capacities;
 mod lap;
 mod partitions;
+mod read_ahead;
 mod turns;
 
 pub(super) use capacities::Capacities;
 pub(super) use lap::Lap;
+pub(super) use read_ahead::ReadAhead;
 pub(crate) use turns::Turns;
 
 use std::{collections::HashMap, ops::ControlFlow, sync::Arc};
@@ -80,26 +82,34 @@ impl Search<'_> {
         Ok(self.admission.finish().1)
     }
 
-    /// The first pages of critical and of other candidates, read by one call; none where nothing can
-    /// be admitted, and by partition.
+    /// The first pages of critical and of other candidates, read by one call, or by an earlier tick;
+    /// none where nothing can be admitted, and by partition.
     async fn first_pages(
         &mut self,
         by_partition: bool,
     ) -> Result<(Option<DuePage>, Option<DuePage>), Error> {
         let front = if self.plan.scan_cursor.is_some() { MAX_FRONT_CANDIDATES } else { SCAN_BOUND };
-        let (mut queries, mut read) = (Vec::new(), [false; 2]);
+        let (mut queries, mut read, mut read_before) = (Vec::new(), [false; 2], None);
         for (critical, bound) in [(true, SCAN_BOUND), (false, front)] {
             let types = self.types(critical);
             let is_held = !critical && (by_partition || self.plan.throttler_holds_all());
-            if !types.is_empty() && !is_held && !self.admission.closed(critical) {
-                let limit = self.wanted(critical).min(bound).clamp(1, SCAN_BOUND);
-                queries.push(self.due_query(critical, types, None, limit));
-                read[usize::from(!critical)] = true;
+            if types.is_empty() || is_held || self.admission.closed(critical) {
+                continue;
             }
+            let mut limit = self.wanted(critical).min(bound).clamp(1, SCAN_BOUND);
+            if !critical {
+                read_before = self.page_read_before(&types, limit);
+                if read_before.is_some() {
+                    continue;
+                }
+                limit = self.limit_ahead(&types, limit);
+            }
+            queries.push(self.due_query(critical, types, None, limit));
+            read[usize::from(!critical)] = true;
         }
         let mut pages = self.due_pages(&queries).await?.into_iter();
         let [critical, ordinary] = read.map(|read| if read { pages.next() } else { None });
-        Ok((critical, ordinary))
+        Ok((critical, read_before.or(ordinary)))
     }
 
     /// Whether `job` is granted at its current version.
@@ -251,7 +261,7 @@ impl Search<'_> {
     /// with the position where the next tick continues.
     async fn offer_page(
         &mut self,
-        page: DuePage,
+        mut page: DuePage,
         critical: bool,
         throttled: bool,
     ) -> Result<ControlFlow<Option<Position>>, Error> {
@@ -259,6 +269,10 @@ impl Search<'_> {
             let flow = self.throttle(&mut page.jobs.into_iter(), SCAN_BOUND as usize).await?;
             let closed = flow.is_continue() && self.admission.closed(critical);
             return Ok(if closed { ControlFlow::Break(None) } else { flow });
+        }
+        if !critical && self.offer_ahead(&mut page) {
+            let closed = self.admission.closed(false);
+            return Ok(if closed { ControlFlow::Break(None) } else { ControlFlow::Continue(()) });
         }
         let mut jobs = page.jobs;
         if let Some((_, part)) = self.window {

@@ -43,7 +43,7 @@ use tidegate_core::{
     time::Timestamp,
 };
 use tidegate_engine::{
-    Error,
+    Catalog, Error,
     request::{LeaseRequest, Leased},
 };
 
@@ -55,6 +55,8 @@ pub(crate) const FORWARDED_BY: &str = "tidegate-forwarded-by";
 /// answer, also in one without leases.
 pub(crate) const CLAIMS: &str = "tidegate-claims";
 
+/// How old the configuration may be by which a request is forwarded.
+const MAX_CATALOG_AGE: Duration = Duration::from_secs(1);
 /// How long an answer may take in addition to the wait of its request.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
 /// Most bytes of an answer. A server leases 64 MiB of data for one, or one larger job, which the other
@@ -153,13 +155,13 @@ impl Server {
     ) -> Option<OwnersAnswer> {
         let clock = &self.inner.engine.ports().clock;
         let began = clock.machine_now();
-        // An error is this server's own to answer.
-        let selections = self.select_queues(request, bounds).await.ok()?;
+        let (catalog, selections) = self.forwarded_queues(request, bounds).await.ok()?;
         let queues = selections.iter().map(|(queue, _)| queue.as_str());
         let peer = shared.members.lock().peer(queues, began)?;
-        if self.are_unlimited(&selections).await.ok()? {
+        if self.are_unlimited(&selections, &catalog).await.ok()? {
             return None;
         }
+        drop(catalog);
         let patience = request.wait + ANSWER_TIME;
         let mut stopping = self.inner.stopping.subscribe();
         let stopped = async {
@@ -214,13 +216,39 @@ impl Server {
         }
     }
 
-    /// Whether none of these queues has a ledger, for which servers would race.
-    async fn are_unlimited(&self, selections: &[QueueSelection]) -> Result<bool, Error> {
+    /// The queues of a request that may be forwarded, and the configuration that they are of.
+    ///
+    /// Neither this server nor the owner decides by it: each reads the current one when it leases. So an
+    /// older one will do, and most requests are forwarded without a read. One that the request does not
+    /// fit is read again.
+    ///
+    /// # Errors
+    ///
+    /// As [`Server::lease`]. They are this server's own to answer.
+    async fn forwarded_queues(
+        &self,
+        request: &LeaseRequest,
+        bounds: &Bounds,
+    ) -> Result<(Arc<Catalog>, Vec<QueueSelection>), Error> {
         let engine = &self.inner.engine;
-        // The selection has just read it.
-        let catalog = engine.known_catalog().await?;
+        let recent = engine.catalog_within(MAX_CATALOG_AGE).await?;
+        if let Ok(selections) = self.select_queues(&recent, request, bounds) {
+            return Ok((recent, selections));
+        }
+        let current = engine.catalog().await?;
+        let selections = self.select_queues(&current, request, bounds)?;
+        Ok((current, selections))
+    }
+
+    /// Whether none of these queues has a ledger under `catalog`, for which servers would race.
+    async fn are_unlimited(
+        &self,
+        selections: &[QueueSelection],
+        catalog: &Catalog,
+    ) -> Result<bool, Error> {
+        let engine = &self.inner.engine;
         for (queue, _) in selections {
-            if !engine.is_unlimited_in(queue, &catalog).await? {
+            if !engine.is_unlimited_in(queue, catalog).await? {
                 return Ok(false);
             }
         }

@@ -35,6 +35,9 @@ pub(super) struct Batch {
     own: Vec<Unsettled>,
     /// Whether there was any message.
     pub(super) has_messages: bool,
+    /// Whether all messages are lease calls, and there is one. No job was scheduled since the tick before,
+    /// as far as this process knows, and each call has read the configuration.
+    pub(super) has_only_lease_calls: bool,
     /// Whether a watching worker may find something after this tick: not if it only has requests.
     pub(super) may_free_capacity: bool,
 }
@@ -63,12 +66,16 @@ impl Task {
             TaskMessage::Lease(call) => call.reports.is_empty(),
             message => matches!(message, TaskMessage::Watch(_)),
         };
+        let is_lease_call = |message: &TaskMessage| matches!(message, TaskMessage::Lease(_));
+        let has_only_lease_calls =
+            own.is_empty() && !inbox.is_empty() && inbox.iter().all(is_lease_call);
         let mut batch = Batch {
             reports: own.iter().map(|(report, _)| report.clone()).collect(),
             sources: own.iter().map(|_| ReportSource::Own).collect(),
             callers: Vec::new(),
             own,
             has_messages: !inbox.is_empty(),
+            has_only_lease_calls,
             may_free_capacity: inbox.is_empty() || !inbox.iter().all(is_request),
         };
         for message in inbox {

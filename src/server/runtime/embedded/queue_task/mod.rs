@@ -50,6 +50,9 @@ const POLL_INTERVAL: Duration = Duration::from_secs(5);
 const WAITING_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The same without takers. Every server may have a task of each queue, and each tick reads the store.
 const IDLE_POLL_INTERVAL: Duration = Duration::from_mins(1);
+/// How old the latest read of the configuration may be in a tick that lease calls alone cause. Each of
+/// them has read it, and waited for the tick under way at most.
+const CATALOG_AGE: Duration = Duration::from_millis(20);
 /// The wait after a tick that the store failed.
 const ERROR_BACKOFF: Duration = Duration::from_millis(250);
 /// The value of `idle_under` of a task that is not idle: no version of the configuration.
@@ -322,7 +325,13 @@ impl Task {
             self.demands(inner, &catalog, &batch.reports)
         };
         input.catalog_version = (!self.outdated && !draining).then_some(catalog.version);
+        let was_idle = self.idle_under.load(Ordering::Relaxed) != NOT_IDLE;
         self.set_idle(&input.demands, &catalog);
+        if batch.has_only_lease_calls && !self.outdated {
+            // An idle task gets no message about a new job.
+            input.unchanged = !was_idle;
+            input.catalog_age = Some(CATALOG_AGE);
+        }
         let queue_changed = batch.has_messages || !self.scanning;
         input.reports = std::mem::take(&mut batch.reports);
         input.released.clone_from(&self.released);
