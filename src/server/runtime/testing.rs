@@ -14,6 +14,7 @@ use std::{
 use async_trait::async_trait;
 use futures_util::poll;
 use object_store::{ObjectStore, memory::InMemory};
+use parking_lot::Mutex;
 
 use super::{Builder, Server};
 use tidegate_backends::system::SystemEntropy;
@@ -21,7 +22,7 @@ use tidegate_core::{
     event::Event,
     port::{
         JobStore, StoreError, StoreLayer, Target,
-        job_store::SharedStore,
+        job_store::{DuePage, DueQuery, SharedStore},
         policy::NoPolicy,
         store_layer::Operation,
         target::{Request, Response, TargetError},
@@ -85,6 +86,46 @@ impl StoreLayer for RefusingStore {
             self.commits.fetch_add(1, Ordering::Relaxed);
         }
         call.await
+    }
+}
+
+/// A store that records its calls, apart from those for pages of critical jobs alone.
+pub(super) struct RecordingStore {
+    store: SharedStore,
+    calls: Mutex<Vec<Operation>>,
+}
+
+impl RecordingStore {
+    /// A store that passes all calls on to `store`.
+    pub(super) fn new(store: SharedStore) -> Arc<Self> {
+        Arc::new(Self { store, calls: Mutex::default() })
+    }
+
+    /// The calls since the last call of this.
+    pub(super) fn take(&self) -> Vec<Operation> {
+        std::mem::take(&mut *self.calls.lock())
+    }
+}
+
+impl StoreLayer for RecordingStore {
+    fn inner(&self) -> &dyn JobStore {
+        &*self.store
+    }
+
+    async fn around<T: Send>(
+        &self,
+        operation: Operation,
+        call: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        self.calls.lock().push(operation);
+        call.await
+    }
+
+    async fn due(&self, queries: &[DueQuery]) -> Result<Vec<DuePage>, StoreError> {
+        if queries.iter().any(|query| !query.critical) {
+            self.calls.lock().push(Operation::Due);
+        }
+        self.inner().due(queries).await
     }
 }
 

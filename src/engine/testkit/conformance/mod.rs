@@ -71,6 +71,7 @@ macro_rules! job_store_conformance {
                 a_ledger_comes_with_its_throttlers_state
                 a_ledger_is_replaced_only_at_its_version
                 a_ticks_transaction_is_cut_between_any_two_of_its_steps
+                a_changed_candidate_refuses_the_tick_that_claims_it
                 items_are_compared_before_they_are_set
                 the_items_version_covers_queues_types_plugins_triggers
                 records_are_found_by_the_beginning_of_their_names

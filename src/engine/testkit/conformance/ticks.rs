@@ -4,7 +4,7 @@ use super::{add, claim, done, get, refused, step};
 use crate::testkit::builders::{at, job, name};
 use tidegate_core::{
     job::{Event, Job, QueueName},
-    port::job_store::{Expect, ItemKind, JobStore, Txn, Write},
+    port::job_store::{CurrentRecord, Expect, ItemKind, JobStore, Txn, Write},
     queue::{
         GrantBatch, Ledger,
         ledger::{BatchId, BatchRef, Bits},
@@ -124,4 +124,18 @@ pub async fn a_ticks_transaction_is_cut_between_any_two_of_its_steps(store: &dyn
         done(store, rest.to_vec()).await;
         assert_eq!(stored(store, &tick).await, of(6), "cut after {cut} steps, and continued");
     }
+}
+
+/// A candidate that has changed since it was read refuses the transaction of the tick that claims it, at
+/// the claim and with what is stored. A tick may claim what an earlier one has read.
+pub async fn a_changed_candidate_refuses_the_tick_that_claims_it(store: &dyn JobStore) {
+    let tick = tick(store, 0).await;
+    let waits = job("waits-0").queue(tick.queue.as_str()).build();
+    let (cancel, cancelled) = step(&waits, Event::Cancel { force: false }, at(2));
+    done(store, vec![cancel]).await;
+    let (index, current) = refused(store, tick.txn.clone()).await;
+    assert_eq!(index, 4, "the claim is refused");
+    assert!(matches!(&current, CurrentRecord::Job(job) if **job == cancelled), "{current:?}");
+    let steps = if store.capabilities().atomicity.is_atomic() { 0 } else { 4 };
+    assert_eq!(stored(store, &tick).await, [0, 2, 3, 4, 5].map(|step| steps > step));
 }

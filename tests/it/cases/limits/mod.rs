@@ -3,6 +3,7 @@
 mod concurrency;
 mod ledger;
 mod rates;
+mod read_ahead;
 mod unclaimed;
 
 use std::collections::BTreeMap;

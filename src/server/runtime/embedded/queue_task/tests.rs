@@ -1,6 +1,7 @@
 //! When a queue's task gets a message about new jobs, and when it needs none. Only the tests move
 //! time, so a job without a message would wait for ever.
 
+mod reads;
 mod slow_store;
 
 use std::{pin::pin, task::Poll};

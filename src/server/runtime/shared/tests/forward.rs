@@ -3,8 +3,12 @@
 use super::*;
 use crate::{
     auth::Bounds,
-    runtime::shared::forward::{CLAIMS, FORWARDED_BY, FORWARDED_TO, OwnersAnswer, ReceivedRequest},
+    runtime::{
+        shared::forward::{CLAIMS, FORWARDED_BY, FORWARDED_TO, OwnersAnswer, ReceivedRequest},
+        testing::RecordingStore,
+    },
 };
+use tidegate_core::port::store_layer::Operation;
 
 /// What becomes of a forwarded request.
 #[derive(Clone, Copy, Debug)]
@@ -306,6 +310,30 @@ async fn only_a_request_that_one_other_server_serves_is_forwarded() {
         assert_eq!(is_answered, is_forwarded, "{:?} {max}", request.types);
     }
     assert_eq!(ways.sent(), 2);
+}
+
+#[tokio::test]
+async fn a_server_reads_the_configuration_at_times_to_forward() {
+    let (deployment, ways) = (Deployment::new(), Ways::new(Way::Answer(200)));
+    let store = RecordingStore::new(Arc::clone(&deployment.store));
+    let start = async |url: &str| {
+        let store = Arc::clone(&store) as SharedStore;
+        deployment.builder(store, None, Some(peers(url, &ways))).start().await.unwrap()
+    };
+    let (one, other) = (start("http://10.0.0.1").await, start("http://10.0.0.2").await);
+    let (owner, other) = deployment.owner_and_other(one, other, "default").await;
+    owner.put_queue(&name("default"), limited(), None).await.unwrap();
+    for job_type in ["work", "late"] {
+        owner.put_type(&name(job_type), TypeConfig::default(), None).await.unwrap();
+        let mut request = LeaseRequest { types: vec![name(job_type)], ..request() };
+        assert!(forward(&other, &mut request).await.is_some(), "it reads the new type");
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+        store.take();
+        assert!(forward(&other, &mut request).await.is_some());
+        assert_eq!(store.take(), Vec::<Operation>::new());
+    }
 }
 
 #[tokio::test]
