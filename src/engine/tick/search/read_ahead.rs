@@ -113,7 +113,7 @@ impl Search<'_> {
         Some(DuePage { next: jobs.last().map(Position::of), jobs, next_due })
     }
 
-    /// How many candidates the first page of `types` has, of which this tick needs `limit`.
+    /// How many candidates the first page of `types` has, if this tick needs `limit`.
     pub(super) fn limit_ahead(&mut self, types: &[TypeName], limit: u32) -> u32 {
         let ahead = limit.saturating_add(self.plan.read_ahead.more);
         // A page as large as a scan would end it.
