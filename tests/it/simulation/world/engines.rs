@@ -138,12 +138,15 @@ impl World {
             let calls: Vec<_> = demands.iter().map(|demand| demand.call.clone()).collect();
             let kept = reports.clone();
             let queue_changed = !scanning || !reports.is_empty() || !released.is_empty();
+            // Often untrue, because jobs change all the time. Only the order depends on it.
+            let unchanged = released.is_empty();
             let input = TickInput {
                 reports,
                 released,
                 released_digests,
                 demands,
                 queue_changed,
+                unchanged,
                 ..TickInput::default()
             };
             let promised = self.model.lock().promised(&self.queue);
