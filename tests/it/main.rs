@@ -21,6 +21,7 @@ mod gallery;
 #[cfg(feature = "aws")]
 mod ingest;
 mod leases;
+mod log_stores;
 mod logged;
 mod moves;
 mod not_run;

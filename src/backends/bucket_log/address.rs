@@ -8,7 +8,7 @@
 //! read. The client of the log repeats nothing by itself, because [`super::create`] must see each
 //! answer.
 
-use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
+use std::{fmt, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
 use object_store::{
     BackoffConfig, ObjectStore, RetryConfig, aws::AmazonS3Builder, azure::MicrosoftAzureBuilder,
@@ -164,15 +164,28 @@ impl BucketAddress {
     ///
     /// [`ConnectError`].
     pub fn connect(&self) -> Result<BucketClients, ConnectError> {
+        self.connect_with(&[])
+    }
+
+    /// The same, with `variables` in addition to those of the environment, by their names and values.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::connect`].
+    pub fn connect_with(
+        &self,
+        variables: &[(&str, String)],
+    ) -> Result<BucketClients, ConnectError> {
         let once = RetryConfig { max_retries: 0, ..RetryConfig::default() };
         let repeated = RetryConfig {
             backoff: BackoffConfig { max_backoff: BODY_RETRY_DELAY, ..BackoffConfig::default() },
             max_retries: BODY_RETRIES,
             retry_timeout: BODY_RETRY_TIME,
         };
-        let log = StoreBucket::new(self.client(LOG_TIMEOUT, once.clone())?, self.prefix.clone())
-            .with_parts_in(self.client(PART_TIMEOUT, once)?);
-        let bodies = self.client(BULK_TIMEOUT, repeated)?;
+        let client = |timeout, retry| self.client(timeout, retry, variables);
+        let log = StoreBucket::new(client(LOG_TIMEOUT, once.clone())?, self.prefix.clone())
+            .with_parts_in(client(PART_TIMEOUT, once)?);
+        let bodies = client(BULK_TIMEOUT, repeated)?;
         let objects = PrefixStore::new(bodies, self.prefix.clone().join(OBJECTS));
         Ok(BucketClients { log, objects: Arc::new(objects) })
     }
@@ -181,6 +194,7 @@ impl BucketAddress {
         &self,
         timeout: Duration,
         retry: RetryConfig,
+        variables: &[(&str, String)],
     ) -> Result<Arc<dyn ObjectStore>, ConnectError> {
         let requests = Requests::new(timeout).map_err(ConnectError::Client)?;
         let wrong = |source| ConnectError::Environment { address: self.text.clone(), source };
@@ -193,7 +207,10 @@ impl BucketAddress {
                 Arc::new(files.with_fsync(true))
             }
             Service::S3(bucket) => Arc::new(
-                AmazonS3Builder::from_env()
+                keyed(variables)
+                    .fold(AmazonS3Builder::from_env(), |builder, (key, value)| {
+                        builder.with_config(key, value)
+                    })
                     .with_bucket_name(bucket)
                     .with_retry(retry)
                     .with_http_connector(requests)
@@ -201,7 +218,10 @@ impl BucketAddress {
                     .map_err(wrong)?,
             ),
             Service::Gcs(bucket) => Arc::new(
-                GoogleCloudStorageBuilder::from_env()
+                keyed(variables)
+                    .fold(GoogleCloudStorageBuilder::from_env(), |builder, (key, value)| {
+                        builder.with_config(key, value)
+                    })
                     .with_bucket_name(bucket)
                     .with_retry(retry)
                     .with_http_connector(requests)
@@ -209,7 +229,10 @@ impl BucketAddress {
                     .map_err(wrong)?,
             ),
             Service::Azure(container) => Arc::new(
-                MicrosoftAzureBuilder::from_env()
+                keyed(variables)
+                    .fold(MicrosoftAzureBuilder::from_env(), |builder, (key, value)| {
+                        builder.with_config(key, value)
+                    })
                     .with_container_name(container)
                     .with_retry(retry)
                     .with_http_connector(requests)
@@ -218,6 +241,13 @@ impl BucketAddress {
             ),
         })
     }
+}
+
+/// The variables that a builder has a key for.
+fn keyed<'v, K: FromStr>(variables: &'v [(&str, String)]) -> impl Iterator<Item = (K, &'v String)> {
+    variables
+        .iter()
+        .filter_map(|(name, value)| Some((name.to_ascii_lowercase().parse().ok()?, value)))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of a test fail like the test")]
 
 mod api;
+pub(crate) mod bucket;
 mod contract;
 pub(crate) mod serve;
 pub(crate) mod target;
@@ -14,7 +15,6 @@ mod wrong_lists;
 
 mod access;
 mod bodies;
-mod bucket;
 mod connections;
 mod crash;
 mod damage;

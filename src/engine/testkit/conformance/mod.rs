@@ -35,15 +35,15 @@ use tidegate_core::{
 };
 
 /// Tests the store that the expression makes against the contract of [`JobStore`], in a module of
-/// this name.
+/// this name. Attributes before the name are those of each test.
 #[macro_export]
 macro_rules! job_store_conformance {
-    ($name:ident, $store:expr, $damage:expr) => {
+    ($(#[$attribute:meta])* $name:ident, $store:expr, $damage:expr) => {
         mod $name {
             #[allow(unused_imports)]
             use super::*;
             $crate::job_store_conformance!(
-                @each $store;
+                @each [$(#[$attribute])*] $store;
                 an_added_job_is_read_back_as_it_was
                 a_taken_id_is_refused_with_the_job_that_has_it
                 a_job_is_replaced_only_at_the_revision_that_was_read
@@ -88,31 +88,34 @@ macro_rules! job_store_conformance {
                 depth_equals_a_recount
             );
             $crate::job_store_conformance!(
-                @damaged $store, $damage;
+                @damaged [$(#[$attribute])*] $store, $damage;
                 an_unreadable_job_is_missing_alone
                 a_write_at_an_unreadable_job_is_refused_alone
                 an_unreadable_job_counts_as_running
             );
         }
     };
-    (@damaged $store:expr, $damage:expr; $($clause:ident)*) => {
+    (@damaged $attributes:tt $store:expr, $damage:expr; $($clause:ident)*) => {
         $(
-            #[test]
-            fn $clause() {
+            $crate::job_store_conformance!(@test $attributes $clause {
                 let store = $store;
                 let clause = $crate::testkit::conformance::$clause(&store, $damage);
                 $crate::testkit::conformance::run(clause);
-            }
+            });
         )*
     };
-    (@each $store:expr; $($clause:ident)*) => {
+    (@each $attributes:tt $store:expr; $($clause:ident)*) => {
         $(
-            #[test]
-            fn $clause() {
+            $crate::job_store_conformance!(@test $attributes $clause {
                 let store = $store;
                 $crate::testkit::conformance::run($crate::testkit::conformance::$clause(&store));
-            }
+            });
         )*
+    };
+    (@test [$($attributes:tt)*] $clause:ident $body:block) => {
+        $($attributes)*
+        #[test]
+        fn $clause() $body
     };
 }
 

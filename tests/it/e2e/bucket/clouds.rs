@@ -5,7 +5,10 @@ use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use chrono::DateTime;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
-use tidegate_backends::system::{SystemClock, SystemEntropy};
+use tidegate_backends::{
+    bucket_log::{BucketAddress, BucketClients},
+    system::{SystemClock, SystemEntropy},
+};
 use tidegate_core::port::{Clock as _, Entropy as _};
 
 use super::{
@@ -59,6 +62,12 @@ impl CloudLog {
     pub fn server(&self) -> Setup {
         let server = server_of_log(&self.address).without_env(TAKEOVER).env(TAKEOVER, "2");
         self.env.iter().fold(server, |server, (name, value)| server.env(name, value))
+    }
+
+    /// The clients of the log, as a server has them.
+    pub fn connect(&self) -> BucketClients {
+        let address = BucketAddress::parse(&self.address.parse().unwrap()).unwrap();
+        address.connect_with(&self.env).unwrap()
     }
 
     fn is_intact(&self) {
