@@ -19,7 +19,10 @@ use object_store::{
 use parking_lot::Mutex;
 use tempfile::TempDir;
 
-use crate::runtime::testing::{builder_on, until};
+use crate::{
+    auth::{Anonymous, Authenticate as _, BuiltIn, Credentials, Scope, TokenItem},
+    runtime::testing::{builder_on, until},
+};
 use tidegate_backends::{
     bucket_log::{Edge, Node, NodeSettings, Pace, StoreBucket},
     sqlite::SqliteReplica,
@@ -27,12 +30,19 @@ use tidegate_backends::{
 };
 use tidegate_core::{
     job::type_config::TypeConfig,
-    port::{JobStore, StoreError, StoreLayer, job_store::SharedStore, store_layer::Operation},
+    port::{
+        Clock as _, JobStore, StoreError, StoreLayer, job_store::SharedStore,
+        store_layer::Operation,
+    },
 };
 use tidegate_engine::memory::FakeClock;
 
+/// How often beats are written without a standby, and uses of tokens are recorded.
+const MINUTE: Duration = Duration::from_mins(1);
 /// Minutes of a day.
 const DAY: u64 = 24 * 60;
+/// Minutes in which a token is used, after that day.
+const MINUTES_OF_USE: u64 = 60;
 /// What is due after a start has happened then.
 const MINUTES_OF_THE_START: u64 = 5;
 /// Most records and other objects of an idle day: two passes make a step every six hours, and the epoch of
@@ -144,7 +154,7 @@ impl StoreLayer for Counted {
 /// Lets a minute pass, and happen what is due then.
 async fn pass_minute(clock: &FakeClock, store: &Counted, bucket: &Bucket) {
     let (before, [hints_before, _]) = (store.calls(), bucket.puts());
-    clock.advance(Duration::from_mins(1));
+    clock.advance(MINUTE);
     until("the sweeper has read the store", async || store.calls() > before).await;
     // The database works in real time, and beats wait while it applies a record.
     until("the leader has beaten", async || bucket.puts()[0] > hints_before).await;
@@ -187,18 +197,37 @@ async fn an_idle_day_writes_beats_and_few_records() {
     let builder = builder_on(&clock, Arc::clone(&store) as _, Arc::clone(&bucket) as _);
     let server = builder.start().await.unwrap();
     server.put_type(&"pull".parse().unwrap(), TypeConfig::default(), None).await.unwrap();
-    for _ in 0..MINUTES_OF_THE_START {
+    let auth = BuiltIn::new(None, Anonymous::Refused, Arc::clone(&clock) as _);
+    let (token, text) = TokenItem::mint("worker", Scope::Work.into(), clock.now(), &SystemEntropy);
+    server.put_token(&token).await.unwrap();
+    auth.set_tokens(server.tokens().await.unwrap());
+    // A load balancer calls `ready`, and `tidegate serve` records uses of tokens.
+    let pass = async || {
         pass_minute(&clock, &store, &bucket).await;
+        server.ready().await.unwrap();
+        server.record_token_uses(&auth, MINUTE).await;
+    };
+    for _ in 0..MINUTES_OF_THE_START {
+        pass().await;
     }
     let [hints_before, objects_before] = bucket.puts();
     assert!(objects_before > 0, "the start has written records");
     for _ in 0..DAY {
-        pass_minute(&clock, &store, &bucket).await;
+        pass().await;
     }
     let [hints, objects] = bucket.puts();
-    let (beats, objects) = (hints - hints_before, objects - objects_before);
+    let (beats, written) = (hints - hints_before, objects - objects_before);
     assert!(!running.is_finished() && handle.epoch().is_some(), "the server leads");
     // The thread of the database may be slower than the clock of the test: then a record delays a beat.
     assert!((DAY - MAX_OBJECTS..=DAY + 2).contains(&beats), "a beat a minute: {beats}");
-    assert!(objects <= MAX_OBJECTS, "{objects} objects: {:#?}", bucket.puts.lock());
+    assert!(written <= MAX_OBJECTS, "{written} objects: {:#?}", bucket.puts.lock());
+
+    let credentials = Credentials::from_header(Some(&format!("Bearer {text}"))).unwrap();
+    for _ in 0..MINUTES_OF_USE {
+        auth.authenticate(&credentials).await.unwrap();
+        pass().await;
+    }
+    let written = bucket.puts()[1] - objects;
+    let expected = MINUTES_OF_USE..=MINUTES_OF_USE + MAX_OBJECTS;
+    assert!(expected.contains(&written), "a record of the use of tokens a minute: {written}");
 }
