@@ -3,7 +3,13 @@
 //! No request of a [`LogBucket`] overwrites, and none lists: no decision may depend on either. A
 //! [`Removable`] is the only object that can be removed. [`Hints`] alone are overwritten.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -35,6 +41,9 @@ const MAX_HINT_BYTES: u64 = 4096;
 /// How often the removal of an object is tried. What is left is removed after a later snapshot, and
 /// a store that removes nothing must not prevent that snapshot.
 const MAX_REMOVALS: u32 = 10;
+/// A store does not answer if this many requests of one kind, one after the other, had no clear answer. One
+/// that is busy leaves out a few.
+const MAX_UNANSWERED: u32 = 3;
 
 /// Object storage in which an object can be created once.
 #[async_trait]
@@ -47,6 +56,28 @@ pub trait LogBucket: Send + Sync {
 
     /// Removes an object; whether it is known that the store did so. Removing what is absent counts.
     async fn remove(&self, object: &Removable) -> bool;
+
+    /// Whether the store answers, as far as the last requests show. No request is sent.
+    fn answers(&self) -> bool {
+        true
+    }
+}
+
+/// How many PUTs and GETs had no clear answer, each since one of its kind had. PUTs of hints are not among
+/// them: a store that writes one may hold back a record.
+#[derive(Debug, Default)]
+struct Unanswered {
+    puts: AtomicU32,
+    gets: AtomicU32,
+}
+
+/// Counts a request that has ended, in the number of its kind.
+fn note(unanswered: &AtomicU32, is_answered: bool) {
+    if is_answered {
+        unanswered.store(0, Ordering::Relaxed);
+    } else {
+        unanswered.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// A prefix of a bucket of an object store. The client must not repeat a request by itself: a
@@ -58,12 +89,14 @@ pub struct StoreBucket {
     parts: Arc<dyn ObjectStore>,
     prefix: Path,
     cipher: Option<ObjectCipher>,
+    unanswered: Unanswered,
 }
 
 impl StoreBucket {
     /// The objects below `prefix`.
     pub fn new(store: Arc<dyn ObjectStore>, prefix: Path) -> Self {
-        Self { parts: Arc::clone(&store), store, prefix, cipher: None }
+        let parts = Arc::clone(&store);
+        Self { store, parts, prefix, cipher: None, unanswered: Unanswered::default() }
     }
 
     /// The same, with another client for the parts of snapshots.
@@ -127,7 +160,7 @@ impl LogBucket for StoreBucket {
         };
         let (store, path) = (self.store(key), self.path(&key.to_string()));
         let written = store.put_opts(&path, PutPayload::from(bytes), options).await;
-        match written {
+        let answer = match written {
             Ok(_) => PutAnswer::Created,
             Err(
                 Error::AlreadyExists { .. }
@@ -138,20 +171,24 @@ impl LogBucket for StoreBucket {
                 tracing::warn!(%key, %error, "a PUT of the log has no clear answer");
                 PutAnswer::Unknown
             }
-        }
+        };
+        note(&self.unanswered.puts, answer != PutAnswer::Unknown);
+        answer
     }
 
     async fn read(&self, key: &ObjectKey) -> GetAnswer {
         let (store, path) = (self.store(key), self.path(&key.to_string()));
         let read = async { store.get_opts(&path, GetOptions::default()).await?.bytes().await };
-        match read.await {
+        let answer = match read.await {
             Ok(bytes) => GetAnswer::Found(self.open(key, bytes)),
             Err(Error::NotFound { .. }) => GetAnswer::Absent,
             Err(error) => {
                 tracing::warn!(%key, %error, "a GET of the log failed");
                 GetAnswer::Unknown
             }
-        }
+        };
+        note(&self.unanswered.gets, answer != GetAnswer::Unknown);
+        answer
     }
 
     async fn remove(&self, object: &Removable) -> bool {
@@ -162,6 +199,11 @@ impl LogBucket for StoreBucket {
                 false
             }
         }
+    }
+
+    fn answers(&self) -> bool {
+        let Unanswered { puts, gets } = &self.unanswered;
+        [puts, gets].iter().all(|count| count.load(Ordering::Relaxed) < MAX_UNANSWERED)
     }
 }
 
@@ -180,7 +222,10 @@ impl Hints for StoreBucket {
         let path = self.path(hint.name());
         let range = GetOptions { range: Some((0..MAX_HINT_BYTES).into()), ..GetOptions::default() };
         let read = async { self.store.get_opts(&path, range).await?.bytes().await };
-        match read.await {
+        let read = read.await;
+        let is_answered = matches!(read, Ok(_) | Err(Error::NotFound { .. }));
+        note(&self.unanswered.gets, is_answered);
+        match read {
             Ok(bytes) => Some(bytes),
             Err(Error::NotFound { .. }) => None,
             Err(error) => {

@@ -309,6 +309,11 @@ impl<A> Handle<A> {
         }
     }
 
+    /// Whether the bucket answers, as far as the last requests of the node show. No request is sent.
+    pub fn bucket_answers(&self) -> bool {
+        self.edge.bucket.answers()
+    }
+
     /// Checks with an object of its own that the server still has its rights in the bucket, and that
     /// the store still creates an object once. It is right on a leader and on a standby.
     ///

@@ -28,8 +28,8 @@ use parking_lot::Mutex;
 use tempfile::TempDir;
 use tidegate_backends::{
     bucket_log::{
-        Edge, Ended, Handle, LogError, LogRefusal, Node, NodeSettings, Pace, StoreBucket,
-        UnfitStore, identify, probe,
+        Edge, Ended, Handle, LogBucket as _, LogError, LogRefusal, Node, NodeSettings, Pace,
+        StoreBucket, UnfitStore, identify, key::ObjectKey, probe,
     },
     sqlite::SqliteReplica,
     system::{SystemClock, SystemEntropy},
@@ -235,6 +235,18 @@ async fn stores_that_cannot_have_a_log_are_refused() {
         (Faulty { removal: Removal::DoesNothing, ..Faulty::default() }, UnfitStore::NoRemovals),
     ] {
         assert_eq!(probe(&edge(Arc::new(store))).await, Err(problem));
+    }
+}
+
+#[tokio::test]
+async fn a_bucket_answers_until_three_requests_have_failed() {
+    let faults = vec![PutFault::ErrorBeforeWrite; 3].into();
+    let store = Arc::new(Faulty { faults, ..Faulty::default() });
+    let bucket = StoreBucket::new(store, Path::from("a/prefix"));
+    for is_answered in [true, true, false, true] {
+        bucket.create(&ObjectKey::Identity, Bytes::from_static(b"an identity")).await;
+        bucket.read(&ObjectKey::Identity).await;
+        assert_eq!(bucket.answers(), is_answered, "whatever is read meanwhile");
     }
 }
 

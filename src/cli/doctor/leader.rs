@@ -14,6 +14,8 @@ const ABOUT: &str = "log";
 const ABOUT_STORE: &str = "bucket of the log";
 /// What the finding of another content is about.
 const ABOUT_STATES: &str = "states of the log";
+/// Why a leader accepts no work: what it is given waits, and the client may give up before.
+const SILENT: &str = "the bucket of the log does not answer";
 /// How long the bucket may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the probes of the bucket may take, with their repeats.
@@ -109,6 +111,10 @@ impl HealthCheck for Leader {
         let mut findings = vec![objects, self.check_store().await];
         findings.extend(self.check_states());
         findings
+    }
+
+    fn refusal(&self) -> Option<String> {
+        (!self.handle.bucket_answers()).then(|| SILENT.to_owned())
     }
 }
 
