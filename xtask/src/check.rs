@@ -86,11 +86,12 @@ const STAGES: [Stage; 25] = [
             "only",
             "-E",
             "test(sixty_times) + test(twenty_times) + test(for_twelve_seconds) \
-             + test(lost_two_hundred_times) + test(on_a_full_disk)",
+             + test(for_a_minute) + test(over_a_truncation) + test(lost_two_hundred_times) \
+             + test(on_a_full_disk)",
         ],
     ),
     (
-        "Postgres: minutes of restarts, ten minutes of an open transaction",
+        "Postgres, and a log: minutes of restarts, of an open transaction, of held PUTs",
         &[],
         &[
             "cargo",

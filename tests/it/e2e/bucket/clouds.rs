@@ -70,7 +70,8 @@ impl CloudLog {
         address.connect_with(&self.env).unwrap()
     }
 
-    fn is_intact(&self) {
+    /// Reads all of the log: it is as it was written.
+    pub fn is_intact(&self) {
         let (code, text) = log_command_with(&self.env, &self.address, &["verify"]);
         assert!(code == 0 && text.contains("is intact"), "{text}");
     }

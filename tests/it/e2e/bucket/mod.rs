@@ -3,6 +3,7 @@
 
 pub mod clouds;
 mod contents;
+mod faults;
 mod hand_over;
 pub mod stand_in;
 

@@ -5,7 +5,10 @@
 //! sends: PUT, GET with a range, DELETE, and lists with pages, in the form of Google's XML API. Azure's
 //! requests for single objects have the same form. No credentials are checked.
 //!
-//! It has a thread of its own, so it also answers while a test waits for a command.
+//! A store has one address or more, each with faults of its own: what arrives there is refused, or late. Each
+//! has a thread, so it also answers while a test waits for a command.
+
+mod faults;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -31,6 +34,8 @@ use tidegate_core::port::Clock as _;
 use tokio::sync::oneshot;
 use url::form_urlencoded;
 
+use self::faults::Faults;
+
 /// The header of Google by which a PUT creates an object, and overwrites none.
 const CONDITION: &str = "x-goog-if-generation-match";
 /// The objects of a page of a list. Google has up to 1000.
@@ -43,8 +48,10 @@ pub enum Conditions {
     Ignored,
 }
 
-/// The server, until it is dropped.
+/// An address of the store, until it is dropped.
 pub struct StandIn {
+    objects: Arc<Mutex<Objects>>,
+    faults: Arc<Faults>,
     url: String,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -53,21 +60,22 @@ pub struct StandIn {
 impl StandIn {
     /// An empty store on a free port.
     pub fn start(conditions: Conditions) -> Self {
+        Self::serve(Arc::new(Mutex::new(Objects::new(conditions))))
+    }
+
+    /// Another address of the same store.
+    pub fn another_address(&self) -> Self {
+        Self::serve(Arc::clone(&self.objects))
+    }
+
+    fn serve(objects: Arc<Mutex<Objects>>) -> Self {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
         let url = format!("http://{}", socket.local_addr().unwrap());
-        let objects = Arc::new(Mutex::new(Objects::new(conditions)));
-        let router = Router::new().fallback(async move |request: Request| {
-            let (parts, body) = request.into_parts();
-            // Of a server that is killed, half an object may come.
-            let Ok(body) = to_bytes(body, usize::MAX).await else {
-                return StatusCode::BAD_REQUEST.into_response();
-            };
-            let query = parts.uri.query().unwrap_or_default();
-            let Ok(path) = Path::from_url_path(parts.uri.path()) else {
-                return StatusCode::BAD_REQUEST.into_response();
-            };
-            objects.lock().answer(&parts.method, path.as_ref(), query, &parts.headers, body)
+        let faults = Arc::<Faults>::default();
+        let (served, disturbed) = (Arc::clone(&objects), Arc::clone(&faults));
+        let router = Router::new().fallback(move |request: Request| {
+            answer(Arc::clone(&served), Arc::clone(&disturbed), request)
         });
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::spawn(move || {
@@ -80,7 +88,34 @@ impl StandIn {
                 }
             });
         });
-        Self { url, stop: Some(stop), thread: Some(thread) }
+        Self { objects, faults, url, stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// The names of the objects that have `part` in them, in the order of names.
+    pub fn names(&self, part: &str) -> Vec<String> {
+        let objects = self.objects.lock();
+        objects.by_path.keys().filter(|name| name.contains(part)).cloned().collect()
+    }
+
+    /// Sets whether every request is answered with 503 from now on.
+    pub fn set_out(&self, is_out: bool) {
+        self.faults.set_out(is_out);
+    }
+
+    /// Holds back the next `most` PUTs of objects that have `part` in their names. A client that does not
+    /// wait for them cannot take them back.
+    pub fn hold_puts(&self, part: &str, most: usize) {
+        self.faults.hold_next(part, most);
+    }
+
+    /// The names of the objects of the PUTs that were held back since the last release.
+    pub fn held_puts(&self) -> Vec<String> {
+        self.faults.held()
+    }
+
+    /// Lets the PUTs that are held back arrive, and holds back no more. Returns after they have arrived.
+    pub async fn release_puts(&self) {
+        self.faults.release().await;
     }
 
     /// The variables by which a server takes it for Google Cloud Storage.
@@ -112,6 +147,35 @@ impl Drop for StandIn {
             assert!(stopped.is_ok() || std::thread::panicking(), "the stand-in failed");
         }
     }
+}
+
+/// Answers a request that arrives at an address.
+async fn answer(objects: Arc<Mutex<Objects>>, faults: Arc<Faults>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    // Of a server that is killed, half an object may come.
+    let Ok(body) = to_bytes(body, usize::MAX).await else {
+        return StatusCode::BAD_REQUEST.into_response();
+    };
+    if faults.is_out() {
+        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    }
+    let Ok(path) = Path::from_url_path(parts.uri.path()) else {
+        return StatusCode::BAD_REQUEST.into_response();
+    };
+    let held = if parts.method == Method::PUT { faults.hold(path.as_ref()) } else { None };
+    let arrive = move || {
+        let query = parts.uri.query().unwrap_or_default();
+        objects.lock().answer(&parts.method, path.as_ref(), query, &parts.headers, body)
+    };
+    let Some(releases) = held else { return arrive() };
+    // A task of its own, because this one ends when its client does not wait.
+    let late = tokio::spawn(async move {
+        faults.released(releases).await;
+        let answer = arrive();
+        faults.note_arrival();
+        answer
+    });
+    late.await.unwrap()
 }
 
 /// An object as it was last written.
