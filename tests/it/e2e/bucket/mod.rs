@@ -4,6 +4,7 @@
 pub mod clouds;
 mod contents;
 mod faults;
+mod frozen;
 mod hand_over;
 pub mod stand_in;
 
