@@ -1,4 +1,8 @@
-//! What an idle server writes into the bucket of its log: a day of simulated time.
+//! What a server writes into the bucket of its log: in a simulated day in which nothing happens, and for
+//! [jobs](metered).
+
+mod metered;
+mod timeline;
 
 use std::{
     collections::BTreeMap,
