@@ -27,6 +27,7 @@ mod moves;
 mod not_run;
 mod outage;
 mod plugins;
+mod port;
 #[cfg(feature = "aws")]
 mod scale;
 #[cfg(feature = "aws")]

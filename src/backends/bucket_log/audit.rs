@@ -126,7 +126,7 @@ impl<R: Replica> Node<R> {
     /// poll, and replaces a state that differs. It ends at the end of the log then.
     pub(super) async fn compare_states(&self, poll: u64) -> Result<(), LogError> {
         self.audit.lock().advance();
-        if poll % POLLS_PER_READ != 0 {
+        if !poll.is_multiple_of(POLLS_PER_READ) {
             return Ok(());
         }
         let wanted = self.audit.lock().wanted();
@@ -170,7 +170,6 @@ impl<R: Replica> Node<R> {
 mod tests {
     use std::sync::Arc;
 
-    use super::*;
     use crate::bucket_log::{NodeSettings, metered::Run};
 
     /// A leader, a standby whose state is changed or not, and the end of an epoch after it.

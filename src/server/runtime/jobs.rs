@@ -226,7 +226,7 @@ impl Server {
         }
         let (indices, batches): (Vec<_>, Vec<_>) =
             batches.into_iter().map(|(queue, (indices, batch))| (indices, (queue, batch))).unzip();
-        for (indices, settled) in indices.into_iter().zip(self.settle(batches).await) {
+        for (indices, settled) in indices.into_iter().zip(Box::pin(self.settle(batches)).await) {
             for (index, answer) in indices.into_iter().zip(settled) {
                 answers[index] = Some(answer);
             }

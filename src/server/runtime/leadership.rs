@@ -46,6 +46,7 @@ mod tests {
     };
 
     use futures_util::poll;
+    use tidegate_core::port::Clock as _;
 
     use super::*;
     use crate::runtime::{Server, testing};

@@ -20,15 +20,9 @@ mod generated;
 mod servers;
 mod structure;
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    fmt, fs,
-    net::TcpListener,
-    path::Path,
-    process::Command,
-};
+use std::{collections::BTreeMap, fmt, fs, path::Path, process::Command};
 
-use crate::e2e::serve::remove_variables;
+use crate::{e2e::serve::remove_variables, port::Port};
 
 /// Included, so that a new page, which must be listed here, has its test generated.
 const SUMMARY: &str = include_str!("../../../docs/SUMMARY.md");
@@ -93,7 +87,8 @@ fn run(script: &str, files: &[(String, String)]) -> Ran {
                 || files.iter().any(|(_, text)| text.contains(*port))
         })
         .collect();
-    let free = free_ports(used.len());
+    let ports: Vec<_> = used.iter().map(|_| Port::new()).collect();
+    let free: Vec<_> = ports.iter().map(|port| port.number.to_string()).collect();
     let moved = |text: &str| {
         let text = used
             .iter()
@@ -132,17 +127,4 @@ fn run(script: &str, files: &[(String, String)]) -> Ran {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     Ran { good: output.status.success(), out, err, dir }
-}
-
-/// Ports that no process listens on, all different. They are below those that systems give to
-/// outgoing connections: one of these could take the port of a server while it restarts.
-fn free_ports(count: usize) -> Vec<String> {
-    let mut ports = HashSet::new();
-    while ports.len() < count {
-        let port = rand::random_range(10_000..32_000_u16);
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            ports.insert(port.to_string());
-        }
-    }
-    ports.into_iter().collect()
 }

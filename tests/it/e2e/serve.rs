@@ -16,6 +16,7 @@ use nix::{
 use tempfile::TempDir;
 
 use super::{api::Api, wait::eventually};
+use crate::port::Port;
 
 /// Removes the variables of the tests' environment that change what tidegate does, and the compiler
 /// with lints by which `./test` builds this workspace.
@@ -43,13 +44,15 @@ pub struct Setup {
     env: Vec<(String, String)>,
     files: Option<u32>,
     is_dev: bool,
+    /// Where it listens in all its lives; none if each finds a free port.
+    port: Option<Port>,
 }
 
 impl Setup {
     /// On an empty directory and a free port.
     pub fn new() -> Self {
         let dir = Arc::new(tempfile::tempdir().unwrap());
-        Self { dir, args: Vec::new(), env: Vec::new(), files: None, is_dev: false }
+        Self { dir, args: Vec::new(), env: Vec::new(), files: None, is_dev: false, port: None }
     }
 
     /// `tidegate dev` on a temporary directory and a free port.
@@ -62,6 +65,11 @@ impl Setup {
         let store = format!("{address}&schema={schema}");
         let key = base64::engine::general_purpose::STANDARD.encode([7; 32]);
         Self::new().env("TIDEGATE_STORE", store).env("TIDEGATE_ENCRYPTION_KEY", key)
+    }
+
+    /// On this port.
+    pub fn on_port(self, port: Port) -> Self {
+        Self { port: Some(port), ..self }
     }
 
     /// With a flag and its value.
@@ -121,7 +129,9 @@ impl Setup {
                 shell
             }
         };
-        if !self.args.iter().any(|arg| arg == "--listen")
+        if let Some(port) = &self.port {
+            command.args(["--listen", &port.address()]);
+        } else if !self.args.iter().any(|arg| arg == "--listen")
             && !self.env.iter().any(|(name, _)| name == "TIDEGATE_LISTEN")
         {
             command.args(["--listen", "127.0.0.1:0"]);

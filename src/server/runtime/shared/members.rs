@@ -38,6 +38,9 @@ pub(super) struct ServerRecord {
     /// What it has counted, if it owns the sweep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) swept: Option<SweptCounts>,
+    /// Whether a later server has its `peer_url`, as after a restart: then it is gone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) replaced: bool,
 }
 
 /// Another server that takes forwarded requests.
@@ -64,6 +67,7 @@ struct Seen {
     beat: u64,
     at: Timestamp,
     peer_url: Option<String>,
+    replaced: bool,
     pause: Option<Pause>,
 }
 
@@ -116,7 +120,7 @@ impl Members {
         now: Timestamp,
     ) -> bool {
         let mut known = std::mem::take(&mut self.seen);
-        for (name, ServerRecord { beat, peer_url, .. }) in records {
+        for (name, ServerRecord { beat, peer_url, replaced, .. }) in records {
             if name == self.own {
                 continue;
             }
@@ -125,9 +129,9 @@ impl Members {
                 Some(seen) => (now, seen.pause),
                 None => (now, None),
             };
-            self.seen.insert(name, Seen { beat, at, peer_url, pause });
+            self.seen.insert(name, Seen { beat, at, peer_url, replaced, pause });
         }
-        let is_alive = |seen: &Seen| now.since(seen.at) < MAX_SILENCE;
+        let is_alive = |seen: &Seen| !seen.replaced && now.since(seen.at) < MAX_SILENCE;
         let mut alive: Vec<String> = self
             .seen
             .iter()
@@ -251,6 +255,18 @@ mod tests {
         assert!(members.observe(records(&[("b", 8)]), at(12)), "it was frozen only");
         assert!(members.observe(records(&[]), at(13)), "it has removed its record");
         assert_eq!(members.count(), 1);
+    }
+
+    #[test]
+    fn a_server_that_another_one_replaced_is_gone_at_once() {
+        let mut members = Members::new("a".to_owned());
+        members.observe(peers(&[("b", 7)]), at(0));
+        let mut replaced = peers(&[("b", 7)]);
+        replaced[0].1.replaced = true;
+        assert!(members.observe(replaced, at(1)));
+        assert_eq!((members.count(), members.is_silent("b")), (1, true));
+        assert!(members.observe(peers(&[("b", 8)]), at(2)), "it was there all the time");
+        assert_eq!(members.count(), 2);
     }
 
     #[test]

@@ -181,8 +181,6 @@ impl Inner {
     /// Renews this server's record and reads those of all. Returns whether a server came or went.
     async fn beat(&self, shared: &Shared, beat: u64, has_readers: bool) -> Result<bool, Error> {
         let name = shared.members.lock().own().to_owned();
-        let store = &self.engine.ports().store;
-        let (kind, until) = (RecordKind::Server, self.engine.now() + RECORD_RETENTION);
         let of_this = ServerRecord {
             beat,
             release: env!("CARGO_PKG_VERSION").to_owned(),
@@ -190,18 +188,46 @@ impl Inner {
             has_readers,
             changes: self.changes.forwarded(),
             swept: self.owns(SWEEP).then(|| *shared.swept.lock()),
+            replaced: false,
         };
-        let bytes =
-            serde_json::to_vec(&of_this).map_err(|error| Error::Internal(error.to_string()))?;
-        let record = Record { kind, name, until, bytes };
-        store.commit(vec![vec![Write::PutRecord(record)]]).await?;
-        let query = RecordQuery { kind, prefix: String::new(), after: None, limit: MAX_SERVERS };
-        let records = store.records(&[query]).await?.pop().unwrap_or_default();
-        let beats = records.into_iter().filter_map(|record| {
-            let of_one: ServerRecord = serde_json::from_slice(&record.bytes).ok()?;
-            Some((record.name, of_one))
+        self.put_server_records(vec![(name, of_this)]).await?;
+        Ok(self.on_beats(shared, &self.server_records().await?))
+    }
+
+    /// Marks the records of servers that had the `peer_url` of this one before: two cannot listen there,
+    /// so they are gone. Others take over what these owned without waiting for their silence.
+    async fn replace_predecessors(&self, shared: &Shared) -> Result<(), Error> {
+        let Some(peers) = &shared.peers else { return Ok(()) };
+        let mut replaced = self.server_records().await?;
+        replaced.retain(|(_, of_one)| of_one.peer_url.as_ref() == Some(&peers.url));
+        for (_, of_one) in &mut replaced {
+            of_one.replaced = true;
+        }
+        if replaced.is_empty() { Ok(()) } else { self.put_server_records(replaced).await }
+    }
+
+    /// Writes these records of servers.
+    async fn put_server_records(&self, servers: Vec<(String, ServerRecord)>) -> Result<(), Error> {
+        let (kind, until) = (RecordKind::Server, self.engine.now() + RECORD_RETENTION);
+        let writes = servers.into_iter().map(|(name, of_one)| {
+            let bytes = serde_json::to_vec(&of_one);
+            let bytes = bytes.map_err(|error| Error::Internal(error.to_string()))?;
+            Ok(Write::PutRecord(Record { kind, name, until, bytes }))
         });
-        Ok(self.on_beats(shared, &beats.collect::<Vec<_>>()))
+        let writes = writes.collect::<Result<_, Error>>()?;
+        self.engine.ports().store.commit(vec![writes]).await?;
+        Ok(())
+    }
+
+    /// The record of each server, with its name.
+    async fn server_records(&self) -> Result<Vec<(String, ServerRecord)>, Error> {
+        let (kind, prefix) = (RecordKind::Server, String::new());
+        let query = RecordQuery { kind, prefix, after: None, limit: MAX_SERVERS };
+        let records = self.engine.ports().store.records(&[query]).await?.pop().unwrap_or_default();
+        let read = records
+            .into_iter()
+            .filter_map(|record| Some((record.name, serde_json::from_slice(&record.bytes).ok()?)));
+        Ok(read.collect())
     }
 
     /// Learns what the records of all servers say. Returns whether a server came or went.
@@ -298,6 +324,7 @@ impl Server {
     /// The store's.
     pub(super) async fn join(&self) -> Result<(), Error> {
         let Some(shared) = &self.inner.shared else { return Ok(()) };
+        self.inner.replace_predecessors(shared).await?;
         self.inner.beat(shared, 0, false).await?;
         if let Some(inbox) = &shared.inbox {
             inbox::set_rules(&self.inner, &**inbox).await?;

@@ -20,7 +20,6 @@ mod transactions;
 
 use std::{
     collections::BTreeSet,
-    net::TcpListener,
     sync::{Arc, atomic::Ordering},
 };
 
@@ -28,8 +27,8 @@ use futures_util::future::join_all;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use reqwest::Method;
 use serde_json::{Value, json};
-use tidegate_backends::postgres::test_server;
-use tidegate_core::time::Timestamp;
+use tidegate_backends::{postgres::test_server, system::SystemClock};
+use tidegate_core::{port::Clock as _, time::Timestamp};
 use tokio::task::JoinHandle;
 
 use self::{
@@ -50,6 +49,7 @@ use super::{
     target::Target,
     wait::{eventually, until},
 };
+use crate::port::Port;
 
 /// Servers that share a store.
 struct Servers {
@@ -196,7 +196,7 @@ impl Running {
         for id in acknowledged {
             tide.job(&id).await;
         }
-        tide.post("/v1/schedules/beats/pause", Value::Null).await.good();
+        pause_caught_up(&tide, "beats").await;
         until(|| async {
             let left = tide.get("/v1/jobs?state=scheduled,running&limit=1000").await.is(200);
             (left["jobs"] == json!([]) && left.get("next_cursor").is_none(), left)
@@ -225,6 +225,19 @@ impl Running {
             the_log_restores(&tide.stop().await);
         }
     }
+}
+
+/// Pauses a schedule once it has no occurrence of the past without a job: a pause drops these.
+async fn pause_caught_up(api: &Api, schedule: &str) {
+    let path = format!("/v1/schedules/{schedule}");
+    let now = SystemClock.now();
+    until(|| async {
+        let shown = api.get(&path).await.is(200);
+        let next = shown["next"][0].as_str().unwrap().parse::<Timestamp>().unwrap();
+        (next > now, shown)
+    })
+    .await;
+    api.post(&format!("{path}/pause"), Value::Null).await.good();
 }
 
 /// Every job of a type.
@@ -395,13 +408,10 @@ fn shared(addresses: &[String]) -> Servers {
 /// As [`shared`]. `peer_url` returns where the others reach the server that listens at an address.
 fn shared_at(addresses: &[String], mut peer_url: impl FnMut(&str) -> String) -> Servers {
     let schema = test_server::new_name();
-    // A server has the same port in all its lives. The ports are free together, so they differ.
-    let ports: Vec<_> =
-        addresses.iter().map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    let setups = addresses.iter().zip(ports).map(|(address, port)| {
-        let own = port.local_addr().unwrap().to_string();
-        let setup = Setup::on_postgres(address, &schema).flag("--listen", &own);
-        setup.env("TIDEGATE_PEER_URL", peer_url(&own))
+    let setups = addresses.iter().map(|address| {
+        let port = Port::new();
+        let url = peer_url(&port.address());
+        Setup::on_postgres(address, &schema).on_port(port).env("TIDEGATE_PEER_URL", url)
     });
     let setups = setups.collect();
     Servers { setups, store: Store::Tables { address: addresses[0].clone(), schema } }

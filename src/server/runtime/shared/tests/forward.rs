@@ -244,6 +244,31 @@ async fn an_answer_is_read_when_one_of_the_servers_has_stopped() {
 }
 
 #[tokio::test]
+async fn a_server_replaces_the_killed_one_of_its_peer_url() {
+    let (deployment, ways) = (Deployment::new(), Ways::new(Way::Answer(200)));
+    let (owner, other) = deployment.two_peers(&ways).await;
+    let (name_of_owner, url) = name_and_url(&owner);
+    drop(owner);
+    let _successor = deployment.start_as(None, Some(peers(&url, &ways))).await;
+    let replaced = async || {
+        let shared = other.inner.shared.as_ref().unwrap();
+        shared.members.lock().is_silent(&name_of_owner) && members(&other) == 2
+    };
+    deployment.until(BY_NOTICE, replaced).await;
+}
+
+#[tokio::test]
+async fn servers_that_have_one_peer_url_by_mistake_all_count() {
+    let (deployment, ways) = (Deployment::new(), Ways::new(Way::Answer(200)));
+    let (owner, other) = deployment.two_peers(&ways).await;
+    let (_, url) = name_and_url(&owner);
+    let third = deployment.start_as(None, Some(peers(&url, &ways))).await;
+    for server in [&owner, &other, &third] {
+        deployment.until(2 * BEAT_INTERVAL, async || members(server) == 3).await;
+    }
+}
+
+#[tokio::test]
 async fn the_wait_of_a_forwarded_request_ends_with_its_server() {
     let (deployment, ways) = (Deployment::new(), Ways::new(Way::Silent));
     let (owner, other) = deployment.two_peers(&ways).await;
