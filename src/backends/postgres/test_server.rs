@@ -32,8 +32,12 @@ const PORT: u16 = 5432;
 const SETTINGS: &str = "listen_addresses = ''\nfsync = off\nfull_page_writes = off\n\
      shared_buffers = 64MB\nmax_connections = 300\nautovacuum = off\nlog_min_messages = fatal\n";
 
-/// The programs of the server: of the path, or where Debian has them.
+/// The programs of the server: of the folder `TIDEGATE_TEST_POSTGRES`, where Debian has them, or of the
+/// path.
 fn programs() -> PathBuf {
+    if let Some(place) = std::env::var_os("TIDEGATE_TEST_POSTGRES") {
+        return place.into();
+    }
     let mut places: Vec<PathBuf> = Vec::new();
     if let Ok(versions) = fs::read_dir("/usr/lib/postgresql") {
         places.extend(versions.flatten().map(|version| version.path().join("bin")));
