@@ -51,7 +51,7 @@ struct PageRead {
     types: Vec<TypeName>,
 }
 
-/// Candidates that were read and not offered.
+/// Candidates that were read and not admitted, at most [`MAX_AHEAD`].
 #[derive(Debug)]
 struct KeptPage {
     read: PageRead,
@@ -125,19 +125,26 @@ impl Search<'_> {
         ahead
     }
 
-    /// Offers the candidates of a first page that has more than this tick needs, and keeps the rest.
-    /// False for any other page, of which it offers none.
+    /// Offers the candidates of a first page that has more than this tick needs, and keeps the rest,
+    /// also the one at which the queue closes. False for any other page: then it offers none.
     pub(super) fn offer_ahead(&mut self, page: &mut DuePage) -> bool {
         let Some(read) = self.plan.read_ahead.offered.take() else {
             return false;
         };
-        let mut jobs = std::mem::take(&mut page.jobs).into_iter();
-        let mut are_admitted = true;
+        let mut jobs = std::mem::take(&mut page.jobs);
+        let (mut passed, mut are_admitted) = (0, true);
         while !self.admission.closed(false) && self.capacities.total() > 0 {
-            let Some(job) = jobs.next() else { break };
-            are_admitted &= self.try_admit(&job);
+            let Some(job) = jobs.get(passed) else { break };
+            let is_admitted = self.try_admit(job);
+            if !is_admitted && self.admission.closed(false) {
+                // It waits for a rule that counts all jobs, so it stays the first one.
+                break;
+            }
+            are_admitted &= is_admitted;
+            passed += 1;
         }
-        let jobs: Vec<Job> = jobs.collect();
+        let mut jobs = jobs.split_off(passed);
+        jobs.truncate(MAX_AHEAD as usize);
         if are_admitted && !jobs.is_empty() {
             let next_due = page.next_due;
             self.plan.read_ahead.kept = Some(KeptPage { read, jobs, next_due });
