@@ -45,6 +45,8 @@ pub(in crate::tick) struct ReadAhead {
 /// A read of the first page of a queue.
 #[derive(Debug)]
 struct PageRead {
+    /// By the clock of this process. The time of a tick is that of the ledger while that is later, so it
+    /// may stay the same.
     at: Timestamp,
     /// The version of the configuration under which it was read.
     catalog: u64,
@@ -100,8 +102,9 @@ impl Search<'_> {
     pub(super) fn page_read_before(&mut self, types: &[TypeName], limit: u32) -> Option<DuePage> {
         let kept = self.plan.read_ahead.kept.take()?;
         let KeptPage { read, jobs, next_due } = kept;
-        let is_recent = read.at <= self.now
-            && self.now <= read.at + MAX_AGE
+        let clock = self.engine.now();
+        let is_recent = read.at <= clock
+            && clock <= read.at + MAX_AGE
             && next_due.is_none_or(|at| self.now < at);
         let is_same = read.catalog == self.catalog.version && read.types == *types;
         if !is_recent || !is_same || jobs.len() <= limit as usize || !self.reads_ahead() {
@@ -120,8 +123,8 @@ impl Search<'_> {
         if ahead >= SCAN_BOUND || !self.reads_ahead() {
             return limit;
         }
-        let read = PageRead { at: self.now, catalog: self.catalog.version, types: types.to_vec() };
-        self.plan.read_ahead.offered = Some(read);
+        let (at, catalog) = (self.engine.now(), self.catalog.version);
+        self.plan.read_ahead.offered = Some(PageRead { at, catalog, types: types.to_vec() });
         ahead
     }
 
