@@ -118,9 +118,10 @@ impl Search<'_> {
 
     /// How many candidates the first page of `types` has, if this tick needs `limit`.
     pub(super) fn limit_ahead(&mut self, types: &[TypeName], limit: u32) -> u32 {
-        let ahead = limit.saturating_add(self.plan.read_ahead.more);
-        // A page as large as a scan would end it.
-        if ahead >= SCAN_BOUND || !self.reads_ahead() {
+        let more = self.plan.read_ahead.more;
+        let ahead = limit.saturating_add(more);
+        // A tick that needs as many would read again. A page as large as a scan would end it.
+        if more <= limit || ahead >= SCAN_BOUND || !self.reads_ahead() {
             return limit;
         }
         let (at, catalog) = (self.engine.now(), self.catalog.version);

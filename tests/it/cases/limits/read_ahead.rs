@@ -126,6 +126,18 @@ async fn ticks_claim_in_order_what_an_earlier_one_has_read() {
 }
 
 #[tokio::test]
+async fn a_tick_that_needs_as_many_reads_none_ahead() {
+    for (mut harness, reads) in counted() {
+        harness.with_limit(100).await;
+        let jobs = enqueue(&harness, 20).await;
+        assert_eq!(ids(&tick(&mut harness, 8, Vec::new()).await), jobs[..8]);
+        reads.pages();
+        assert_eq!(ids(&tick(&mut harness, 1, Vec::new()).await), jobs[8..9]);
+        assert_eq!(reads.pages(), 1);
+    }
+}
+
+#[tokio::test]
 async fn a_limit_holds_for_candidates_of_an_earlier_tick() {
     for (mut harness, reads) in counted() {
         harness.with_limit(2).await;
