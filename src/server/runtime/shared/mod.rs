@@ -199,7 +199,9 @@ impl Inner {
     async fn replace_predecessors(&self, shared: &Shared) -> Result<(), Error> {
         let Some(peers) = &shared.peers else { return Ok(()) };
         let mut replaced = self.server_records().await?;
-        replaced.retain(|(_, of_one)| of_one.peer_url.as_ref() == Some(&peers.url));
+        // Marked once: each write keeps a record for another day, and a server may restart all day.
+        replaced
+            .retain(|(_, of_one)| !of_one.replaced && of_one.peer_url.as_ref() == Some(&peers.url));
         for (_, of_one) in &mut replaced {
             of_one.replaced = true;
         }
