@@ -41,8 +41,8 @@ const MAX_HINT_BYTES: u64 = 4096;
 /// How often the removal of an object is tried. What is left is removed after a later snapshot, and
 /// a store that removes nothing must not prevent that snapshot.
 const MAX_REMOVALS: u32 = 10;
-/// A store does not answer if this many requests of one kind, one after the other, had no clear answer. One
-/// that is busy leaves out a few.
+/// A store does not answer if this many requests of one kind in a row had no clear answer. A busy one may
+/// refuse a few.
 const MAX_UNANSWERED: u32 = 3;
 
 /// Object storage in which an object can be created once.
@@ -61,14 +61,24 @@ pub trait LogBucket: Send + Sync {
     fn answers(&self) -> bool {
         true
     }
+
+    /// Notes that a GET has found the object of a PUT that had no clear answer: the store has answered it.
+    fn note_decided(&self, _: &ObjectKey) {}
 }
 
-/// How many PUTs and GETs had no clear answer, each since one of its kind had. PUTs of hints are not among
-/// them: a store that writes one may hold back a record.
+/// How many PUTs and GETs had no clear answer, each since one of its kind had. Beats show soon that GETs are
+/// answered again. A PUT is repeated until its object is there, so none of these stays counted on an idle
+/// leader. PUTs of hints are not among them: a store that writes one may hold back a record.
 #[derive(Debug, Default)]
 struct Unanswered {
     puts: AtomicU32,
     gets: AtomicU32,
+}
+
+/// Whether requests for an object count. A probe is not repeated, and several PUTs of one at once may be too
+/// many for a store. Parts have a client of their own, and may fail where records do not.
+fn is_counted(key: &ObjectKey) -> bool {
+    !matches!(key, ObjectKey::Part { .. } | ObjectKey::Probe(_))
 }
 
 /// Counts a request that has ended, in the number of its kind.
@@ -172,7 +182,9 @@ impl LogBucket for StoreBucket {
                 PutAnswer::Unknown
             }
         };
-        note(&self.unanswered.puts, answer != PutAnswer::Unknown);
+        if is_counted(key) {
+            note(&self.unanswered.puts, answer != PutAnswer::Unknown);
+        }
         answer
     }
 
@@ -187,7 +199,9 @@ impl LogBucket for StoreBucket {
                 GetAnswer::Unknown
             }
         };
-        note(&self.unanswered.gets, answer != GetAnswer::Unknown);
+        if is_counted(key) {
+            note(&self.unanswered.gets, answer != GetAnswer::Unknown);
+        }
         answer
     }
 
@@ -204,6 +218,12 @@ impl LogBucket for StoreBucket {
     fn answers(&self) -> bool {
         let Unanswered { puts, gets } = &self.unanswered;
         [puts, gets].iter().all(|count| count.load(Ordering::Relaxed) < MAX_UNANSWERED)
+    }
+
+    fn note_decided(&self, key: &ObjectKey) {
+        if is_counted(key) {
+            note(&self.unanswered.puts, true);
+        }
     }
 }
 
@@ -270,6 +290,7 @@ impl Edge {
                 return created;
             }
             if let Some(created) = after_get(bytes, self.read(key).await) {
+                self.bucket.note_decided(key);
                 return created;
             }
             self.back_off(&mut delay).await;

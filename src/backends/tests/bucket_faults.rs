@@ -250,6 +250,24 @@ async fn a_bucket_answers_until_three_requests_have_failed() {
     }
 }
 
+#[tokio::test]
+async fn a_bucket_answers_a_put_whose_object_a_get_finds() {
+    use PutFault::{ErrorAfterWrite, ErrorBeforeWrite};
+    let faults = vec![ErrorAfterWrite, ErrorBeforeWrite, ErrorBeforeWrite].into();
+    let store = Arc::new(Faulty { faults, ..Faulty::default() });
+    let edge = edge(Arc::clone(&store) as _);
+    identify(&edge).await.unwrap();
+    assert!(store.faults.lock().is_empty(), "three PUTs have failed");
+    assert!(edge.bucket.answers(), "no PUT follows on an idle leader");
+}
+
+#[tokio::test]
+async fn probes_do_not_show_whether_a_bucket_answers() {
+    let edge = edge(Arc::new(Faulty { is_read_only: true, ..Faulty::default() }));
+    assert_eq!(probe(&edge).await, Err(UnfitStore::NoWrites));
+    assert!(edge.bucket.answers(), "no PUT follows on an idle leader");
+}
+
 /// A node with an empty disk, once it is open.
 async fn open_node(
     edge: Edge,
