@@ -274,7 +274,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] while the server stops, and the store's.
+    /// [`Error::Unavailable`] while the server stops or a health check refuses work, and the store's.
     pub async fn ready(&self) -> Result<(), Error> {
         if *self.inner.stopping.borrow() != StopPhase::Serving {
             return Err(Error::unavailable(Duration::from_secs(1), "the server is stopping"));
