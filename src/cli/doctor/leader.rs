@@ -14,7 +14,7 @@ const ABOUT: &str = "log";
 const ABOUT_STORE: &str = "bucket of the log";
 /// What the finding of another content is about.
 const ABOUT_STATES: &str = "states of the log";
-/// Why a leader accepts no work: what it is given waits, and the client may give up before.
+/// Why a leader accepts no work: a write would wait, perhaps for longer than its client does.
 const SILENT: &str = "the bucket of the log does not answer";
 /// How long the bucket may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
