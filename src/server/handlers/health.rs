@@ -36,7 +36,8 @@ async fn healthz(accept: Accept) -> Response {
     accept.ok(HEALTH).into_response()
 }
 
-/// Whether requests are served: the store answers, and the server is not stopping.
+/// Whether requests are served: the store answers, and the bucket of a log does, and the server is not
+/// stopping.
 #[utoipa::path(get, path = "/readyz", tag = "operate", security(()),
     responses((status = 200, description = "Requests are served", body = Health)))]
 async fn readyz(State(api): State<Api>, accept: Accept) -> HandlerResult {
