@@ -204,8 +204,8 @@ pub enum ReportOutcome {
     /// The worker hands it back unharmed: `released`, or `snoozed` until a time. It does not count
     /// against `max_attempts`. If the job must not run twice, the worker says that it has not begun.
     HandedBack(HandBack),
-    /// Its worker did not receive the lease: it is handed back, unless the job has changed since the
-    /// claim. It may have been renewed for a repeat of the lease call.
+    /// Its worker did not receive the lease, or its target was not called: it is handed back, unless the
+    /// job has changed since the claim. It may have been renewed for a repeat of the lease call.
     NotReceived {
         /// The revision of the claim.
         revision: Revision,

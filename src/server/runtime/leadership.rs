@@ -88,8 +88,9 @@ mod tests {
         }
     }
 
-    /// The calls of an attempt whose calls are all refused, and the proofs, of a server that leads or not.
-    async fn calls_and_proofs(leads: bool) -> (usize, usize) {
+    /// The calls of an attempt whose calls are all refused, the proofs, and the attempts that count, of a
+    /// server that leads or not.
+    async fn calls_proofs_and_attempts(leads: bool) -> (usize, usize, u16) {
         let clock = Arc::new(FakeClock::default());
         let (busy, leads) = (Arc::<Busy>::default(), Arc::new(Leads(leads, AtomicUsize::new(0))));
         let queue = Arc::new(MemoryWorkQueue::default());
@@ -100,7 +101,7 @@ mod tests {
         let push = TargetConfig::Push(Box::new(Push::to("http://127.0.0.1:9/")));
         let config = TypeConfig { target: Some(push), ..TypeConfig::default() };
         server.put_type(&name("work"), config, None).await.unwrap();
-        server.enqueue(NewJob::new(name("work"), Payload::json("1"))).await.unwrap();
+        let enqueued = server.enqueue(NewJob::new(name("work"), Payload::json("1"))).await.unwrap();
         server.flush().await.unwrap();
         let work = queue.take(1, clock.now());
         assert_eq!(work.len(), 1);
@@ -109,13 +110,15 @@ mod tests {
             clock.advance(Duration::from_millis(10));
             tokio::task::yield_now().await;
         }
-        (busy.0.load(Ordering::Relaxed), leads.1.load(Ordering::Relaxed))
+        let job = server.job(&enqueued.job.id, None).await.unwrap();
+        let [calls, proofs] = [&busy.0, &leads.1].map(|count| count.load(Ordering::Relaxed));
+        (calls, proofs, job.life.counted_attempts())
     }
 
     /// Calls are half a second, one and two seconds after the one before.
     #[tokio::test]
     async fn a_push_with_an_old_claim_needs_a_proof() {
-        assert_eq!(calls_and_proofs(true).await, (4, 2));
-        assert_eq!(calls_and_proofs(false).await, (2, 1));
+        assert_eq!(calls_proofs_and_attempts(true).await, (4, 2, 1));
+        assert_eq!(calls_proofs_and_attempts(false).await, (2, 1, 0), "it is handed back");
     }
 }

@@ -6,6 +6,7 @@
 //!                                   other 4xx, 5xx ─▶ failed (489: not retryable)
 //!   `Tidegate-Status: released`, or `snoozed` with `Retry-After` ─▶ handed back
 //!   no answer in time ─▶ failed `timeout`, or with `on_response_timeout: wait` still running
+//!   no proof that this server leads its log ─▶ not called, and handed back
 //! ```
 //!
 //! With `at_most_once`, only a connection that was never established is retried. After any other
@@ -155,12 +156,10 @@ impl Exchange<'_> {
         let mut waits = RETRY_WAITS.iter();
         loop {
             if !self.may_call().await {
-                let message = "this server could not prove that it leads the log";
-                return exhausted(NotDelivered {
-                    message: message.to_owned(),
-                    after: None,
-                    status: None,
-                });
+                // It may still lead, and the bucket be slow. The target has not begun the attempt.
+                let message = "this server could not prove that it leads the log".to_owned();
+                let revision = self.job.life.revision;
+                return DeliveryOutcome::Report(ReportOutcome::NotReceived { revision, message });
             }
             let answer = match self.call().await {
                 Ok(answer) => answer,
@@ -187,7 +186,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Whether the target may be called. A proof of the leadership may take as long as a response.
+    /// Whether the target may be called. The time that a proof of the leadership takes is a part of that
+    /// of the response.
     async fn may_call(&self) -> bool {
         tokio::select! {
             may_call = self.inner.may_push(self.job) => may_call,
