@@ -46,6 +46,8 @@ struct Computing {
     epoch: Epoch,
     seal: Hash,
     digest: BoxFuture<'static, Result<Option<StateDigest>, ReplicaError>>,
+    /// Whether it was polled. Before that, only the frozen state is there.
+    has_begun: bool,
 }
 
 /// The digests of a standby.
@@ -61,6 +63,7 @@ impl Audit {
     /// Goes on with the computation. It does not wait for it.
     fn advance(&mut self) {
         let Some(mut computing) = self.computing.take() else { return };
+        computing.has_begun = true;
         let Some(computed) = (&mut computing.digest).now_or_never() else {
             self.computing = Some(computing);
             return;
@@ -76,6 +79,11 @@ impl Audit {
             }
         };
         self.waiting.insert(epoch, Audited { seal, digest, reads: 0 });
+    }
+
+    /// Whether a computation goes on, which no other one may replace.
+    fn is_busy(&self) -> bool {
+        self.computing.as_ref().is_some_and(|computing| computing.has_begun)
     }
 
     /// The epochs whose manifests are to be read.
@@ -108,17 +116,18 @@ impl Audit {
 }
 
 impl<R: Replica> Node<R> {
-    /// Begins to compute the digest of the local state if it is the state behind a seal. A leader computes
-    /// that of its snapshot.
+    /// Freezes the local state if it is the state behind a seal, for a digest that the next poll begins to
+    /// compute. A node that is behind passes several seals before that, and keeps the last one only: a
+    /// frozen database makes SQLite's own log grow. A leader computes the digest of its snapshot.
     pub(super) async fn begin_audit(&self) -> Result<(), LogError> {
         let Tail { next, hash: seal, .. } = self.replica.tail();
         let Some(epoch) = next.epoch.previous().filter(|_| next.seq == 0) else { return Ok(()) };
-        if self.leadership.epoch().is_some() || self.audit.lock().computing.is_some() {
+        if self.leadership.epoch().is_some() || self.audit.lock().is_busy() {
             return Ok(());
         }
         let mut frozen = self.replica.freeze().await?;
         let digest = async move { frozen.digest().await }.boxed();
-        self.audit.lock().computing = Some(Computing { epoch, seal, digest });
+        self.audit.lock().computing = Some(Computing { epoch, seal, digest, has_begun: false });
         Ok(())
     }
 
