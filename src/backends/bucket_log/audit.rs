@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 
 use futures_util::{FutureExt as _, future::BoxFuture};
+use tidegate_core::error_chain::ErrorChain;
 
 use super::{
     body::StateDigest,
@@ -74,6 +75,7 @@ impl Audit {
             // The replica has no digests.
             Ok(None) => return,
             Err(error) => {
+                let error = ErrorChain(&error);
                 tracing::error!(%epoch, %error, "the local state behind the seal cannot be read");
                 None
             }

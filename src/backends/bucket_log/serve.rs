@@ -11,7 +11,7 @@
 use std::{collections::VecDeque, future::poll_fn, pin::Pin, task::Poll, time::Duration};
 
 use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
-use tidegate_core::time::Timestamp;
+use tidegate_core::{error_chain::ErrorChain, time::Timestamp};
 use tokio::sync::mpsc;
 
 use super::{
@@ -270,6 +270,7 @@ impl<R: Replica> Node<R> {
                 }
                 Happened::Made(Err(error)) => {
                     metrics::counter!("tidegate_log_snapshot_failures_total").increment(1);
+                    let error = ErrorChain(&error);
                     tracing::error!(%error, "a snapshot of the log could not be made");
                 }
                 Happened::Truncated(Err(error)) => {
