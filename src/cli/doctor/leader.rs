@@ -70,8 +70,8 @@ impl Leader {
                  its own by it"
             ),
             "the disk or the memory of a machine is damaged, or a release applies records in another way: \
-             find the server by tidegate_log_differences_total, and check its machine; restart this \
-             server to clear the finding",
+             find the server by tidegate_log_differences_total, and check its machine; restart it, and \
+             then this server, to clear the finding",
         ))
     }
 
