@@ -384,9 +384,17 @@ impl World {
 
     fn deliver(self: &Arc<Self>, request: &Request, unknown: Answer, reply: &ReplySlot) {
         let executor = &self.executor;
-        let (drawn, fast) = (executor.fraction(), executor.between(20, 80));
+        let (mut drawn, fast) = (executor.fraction(), executor.between(20, 80));
         let has_faults = self.has_faults();
         let is_write = !matches!(request, Request::Read(_) | Request::ReadHint(_));
+        // What these bugs need is rare: a write that arrives in the next life of its process, and a claim
+        // whose answer is lost.
+        let needed = match (self.bug, request) {
+            (Some(Bug::EpochReused), _) if is_write => Some(0.93),
+            (Some(Bug::UnknownClaimIsOwn), Request::Create(ObjectKey::Claim(_), _)) => Some(0.91),
+            _ => None,
+        };
+        drawn = needed.filter(|_| drawn < 0.3).unwrap_or(drawn);
         let answer = |delay: i64, answer: Answer| {
             let reply = Arc::clone(reply);
             executor.after(delay, move || respond(&reply, answer));
