@@ -21,7 +21,7 @@ const BATCHES: usize = 16;
 /// Jobs of a batch.
 const BATCH: usize = 1000;
 /// The workers of the drain.
-const WORKERS: usize = 512;
+const WORKERS: usize = 1024;
 /// How much longer than a request to the storage an answer may take, in milliseconds.
 const MORE_MS: f64 = 15.0;
 

@@ -35,7 +35,7 @@ pub enum Pace {
 
 impl Pace {
     /// Answers come about one PUT after their requests.
-    pub const LATENCY: Self = Self::Latency { interval: Duration::from_millis(20) };
+    pub const LATENCY: Self = Self::Latency { interval: Duration::from_millis(10) };
 
     /// Few PUTs. The usual bounds, in place of those that are not given, are such that a million jobs cost
     /// less than 0.60 $ at 100 jobs a second and the list price of S3.

@@ -12,7 +12,7 @@ mod store;
 
 use std::{fmt::Write as _, fs, sync::Arc, time::Duration};
 
-use super::{NodeSettings, Pace, simulation::seeds};
+use super::{NodeSettings, Pace, flight::MAX_PUTS, simulation::seeds};
 use crate::cost::price::LIST;
 
 pub(super) use run::Run;
@@ -37,6 +37,8 @@ const COMMITS: f64 = 3.0;
 /// The largest part by which the table of the documents may differ from their formulas, which take commits
 /// for independent of each other.
 const MAX_DEVIATION: f64 = 0.08;
+/// How long a PUT takes in these runs.
+const PUT_SECONDS: f64 = 0.06;
 /// The longest takeover, in milliseconds.
 const MAX_TAKEOVER: i64 = 10_000;
 
@@ -173,7 +175,7 @@ fn the_costs_in_the_documents_are_the_measured_ones() {
 fn formula(pace: Pace, commits: f64) -> f64 {
     match pace {
         Pace::Latency { interval } => {
-            let interval = interval.as_secs_f64();
+            let interval = interval.as_secs_f64().max(PUT_SECONDS / MAX_PUTS as f64);
             1.0 / (interval + (-commits * interval).exp() / commits)
         }
         Pace::Price { interval, .. } => 1.0 / (interval.as_secs_f64() + 1.0 / commits),
