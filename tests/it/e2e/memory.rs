@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs};
 use reqwest::Method;
 use serde_json::Value;
 
-use super::serve::Tidegate;
+use super::{api::ApiAnswer, serve::Tidegate};
 
 /// The bytes of each body.
 const BODY: usize = 512 << 10;
@@ -70,6 +70,23 @@ fn figure(tide: &Tidegate, name: &str) -> usize {
     line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
 }
 
+/// By how much the memory of the server grows for the request that `send` sends, and its answer. The server
+/// gives unused pages back every two seconds, and reading them again looks like growth: what is too much must
+/// be so three times.
+async fn growth(tide: &Tidegate, send: impl AsyncFn() -> ApiAnswer) -> (usize, ApiAnswer) {
+    let mut tries = 0;
+    loop {
+        fs::write(format!("/proc/{}/clear_refs", tide.pid()), "5").unwrap();
+        let before = figure(tide, "VmRSS");
+        let answer = send().await;
+        let growth = figure(tide, "VmHWM").saturating_sub(before);
+        tries += 1;
+        if growth <= MOST_GROWTH || tries == 3 {
+            return (growth, answer);
+        }
+    }
+}
+
 #[tokio::test]
 async fn the_worst_body_of_each_route_takes_little_memory() {
     let tide = Tidegate::start().await;
@@ -92,11 +109,9 @@ async fn the_worst_body_of_each_route_takes_little_memory() {
             let method: Method = method.to_uppercase().parse().unwrap();
             for (media, body) in names.iter().flat_map(|name| worst(name)) {
                 let start: String = String::from_utf8_lossy(&body[..40]).into_owned();
-                fs::write(format!("/proc/{}/clear_refs", tide.pid()), "5").unwrap();
-                let before = figure(&tide, "VmRSS");
                 let headers = [("content-type", media)];
-                let answer = tide.send(method.clone(), &path, &headers, body).await;
-                let growth = figure(&tide, "VmHWM").saturating_sub(before);
+                let send = async || tide.send(method.clone(), &path, &headers, body.clone()).await;
+                let (growth, answer) = growth(&tide, send).await;
                 let what = format!("{method} {path} {media} {start}");
                 if growth > MOST_GROWTH {
                     wrong.push(format!("{what}: {} MB", growth >> 20));
@@ -111,10 +126,9 @@ async fn the_worst_body_of_each_route_takes_little_memory() {
         ("application/cloudevents-batch+json", format!("[{}{{}}]", "{},".repeat(BODY / 3))),
         ("application/cloudevents+json", format!("{{\"data\": [{}0]}}", "0,".repeat(BODY / 8))),
     ] {
-        fs::write(format!("/proc/{}/clear_refs", tide.pid()), "5").unwrap();
-        let before = figure(&tide, "VmRSS");
-        let answer = tide.send(Method::POST, "/v1/events", &[("content-type", media)], body).await;
-        let growth = figure(&tide, "VmHWM").saturating_sub(before);
+        let headers = [("content-type", media)];
+        let send = async || tide.send(Method::POST, "/v1/events", &headers, body.clone()).await;
+        let (growth, answer) = growth(&tide, send).await;
         if growth > MOST_GROWTH || answer.status >= 500 {
             wrong.push(format!("{media}: {} MB, {}", growth >> 20, answer.status));
         }
