@@ -62,7 +62,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Whether requests are served: the store answers, and the server is not stopping. */
+        /**
+         * Whether requests are served: the store answers, and the bucket of a log does, and the server is not
+         *     stopping.
+         */
         get: operations["readyz"];
         put?: never;
         post?: never;
