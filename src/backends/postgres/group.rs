@@ -1,7 +1,8 @@
 //! One group of transactions in one transaction of Postgres.
 //!
 //! ```text
-//!   BEGIN  guarded writes ...  COMMIT          all sent at once: one round trip, one fsync
+//!   one guarded statement                      of a tick: one message
+//!   BEGIN  guarded writes ...  COMMIT          of others, all sent at once: one round trip, one fsync
 //!     └─ a guard raised: everything is rolled back
 //!   BEGIN  lock and look ─▶ compare ─▶ writes of those that hold  COMMIT
 //! ```
@@ -21,9 +22,10 @@ use super::{
     look::{self, Seen},
     partitions,
     plan::{Call, Looked, adds_alone, is_direct, plan},
+    single::{POSITION, single},
     statements::ADD_ALONE,
     step::Step,
-    wal::{self, Lsn},
+    wal::{self, Lsn, Watched},
 };
 use crate::system::SystemEntropy;
 use tidegate_core::{
@@ -158,7 +160,16 @@ async fn direct(
     txns: &[&[Step]],
     drawn: &HashSet<JobId>,
 ) -> Result<Vec<Option<Committed>>, Fault> {
-    let calls = plan(txns.iter().copied(), None, drawn);
+    let mut calls = plan(txns.iter().copied(), None, drawn);
+    if let Some(watched) = &link.watched {
+        match single(calls) {
+            Ok(call) => {
+                alone(link, watched, &call).await?;
+                return Ok(txns.iter().map(|_| Some(Committed::All)).collect());
+            }
+            Err(several) => calls = several,
+        }
+    }
     let answers = send(link, Some("BEGIN"), &calls, Some("COMMIT")).await?;
     let mut added = HashSet::new();
     for (_, rows) in calls.iter().zip(&answers).filter(|(call, _)| call.sql == ADD_ALONE) {
@@ -169,6 +180,23 @@ async fn direct(
     let is_written =
         |txn: &&[Step]| adds_alone(txn).is_none_or(|whole| added.contains(whole.id.as_str()));
     Ok(txns.iter().map(|txn| is_written(txn).then_some(Committed::All)).collect())
+}
+
+/// Sends a [single] statement, which is a transaction by itself.
+///
+/// # Errors
+///
+/// That of the statement, which has rolled back, or of its commit.
+async fn alone(link: &Link, watched: &Watched, call: &Call<'_>) -> Result<(), Fault> {
+    let statement = link.prepared(call.sql).await?;
+    let unconfirmed = link.unconfirmed();
+    let rows = tokio::time::timeout(GROUP_TIMEOUT, query(link, statement, call)).await;
+    let rows = rows.map_err(|late| Fault::Broken(StoreError::unavailable(late)))??;
+    must_be_confirmed(link, unconfirmed)?;
+    if let Some(before) = wal::position(&rows, POSITION) {
+        watched.committed(before);
+    }
+    Ok(())
 }
 
 /// Locks, looks, and writes the transactions that hold.
@@ -235,14 +263,20 @@ async fn send(
     let answers = tokio::time::timeout(GROUP_TIMEOUT, in_order(sent)).await;
     let answers = answers.map_err(|late| Fault::Broken(StoreError::unavailable(late)))?;
     let rows = answers.into_iter().collect::<Result<Vec<_>, Error>>()?;
-    if link.unconfirmed() != unconfirmed {
-        let message = "the commit was not confirmed by a standby";
-        return Err(Fault::Broken(StoreError::unavailable(message)));
-    }
+    must_be_confirmed(link, unconfirmed)?;
     if let (Some(watched), Some(before)) = (&link.watched, position.into_inner()) {
         watched.committed(before);
     }
     Ok(rows.into_iter().skip(usize::from(first.is_some())).take(calls.len()).collect())
+}
+
+/// Fails if a standby has not confirmed a commit since there were `unconfirmed` such commits.
+fn must_be_confirmed(link: &Link, unconfirmed: u64) -> Result<(), Fault> {
+    if link.unconfirmed() == unconfirmed {
+        return Ok(());
+    }
+    let message = "the commit was not confirmed by a standby";
+    Err(Fault::Broken(StoreError::unavailable(message)))
 }
 
 /// Prepares a commit, and notes the `position` of the log before it.

@@ -1,18 +1,19 @@
 //! The job store in Postgres, which many servers may share.
 //!
 //! ```text
-//!   commit ─▶ encode (caller) ─▶ channel ─▶ groups: BEGIN, guarded writes, COMMIT in one flush
+//!   commit ─▶ encode (caller) ─▶ channel ─▶ groups: BEGIN, guarded writes, COMMIT in one flush,
+//!                                             or one statement
 //!   reads  ─▶ one of a few connections, which callers share
 //! ```
 //!
 //! Every write is compare and set in plain SQL: no advisory lock, no `SKIP LOCKED`, no trigger. Any
 //! number of servers may write at once, and a server that freezes or dies holds no lock. Read in this
-//! order: `migrations/` (the tables and the purpose of each index), [`row`], [`step`],
-//! [`statements`], [`plan`], [`group`], [`look`], [`losses`], [`wal`], [`writer`], [`read`],
-//! [`overdue`], [`due`], [`list`], [`counts`], [`items_version`], [`partitions`], [`job_store`],
-//! [`movable`]; then [`objects`] (large bodies and plugins), [`notices`] (messages between servers),
-//! [`arrivals`] (what a server without notices reads), [`inbox`] (requests of applications) and
-//! [`health`]. [`raw`] and [`scratch`] are for measurements.
+//! order: `migrations/` (the tables and the purpose of each index), [`row`], [`step`], [`parts`],
+//! [`statements`], [`plan`], [`single`], [`group`], [`look`], [`losses`], [`wal`], [`writer`],
+//! [`read`], [`overdue`], [`due`], [`list`], [`counts`], [`items_version`], [`partitions`],
+//! [`job_store`], [`movable`]; then [`objects`] (large bodies and plugins), [`notices`] (messages
+//! between servers), [`arrivals`] (what a server without notices reads), [`inbox`] (requests of
+//! applications) and [`health`]. [`raw`] and [`scratch`] are for measurements.
 
 mod arrivals;
 mod connect;
@@ -34,12 +35,14 @@ mod notices;
 mod objects;
 mod overdue;
 mod partitions;
+mod parts;
 mod plan;
 mod raw;
 mod read;
 mod row;
 mod scratch;
 mod settings;
+mod single;
 mod statements;
 mod step;
 #[cfg(any(test, feature = "testkit"))]

@@ -11,26 +11,13 @@
 //!
 //! Plain SQL of Postgres 13: compare and set only, at READ COMMITTED. A guarded write waits for a
 //! rival that has not committed, and then compares again.
+//!
+//! Those of a tick are made of [`super::parts`], which [`super::single`] has in one statement.
 
-/// Fails unless `$n` rows were written.
-macro_rules! guard {
-    ($rows:literal, $n:literal) => {
-        concat!(" SELECT 1/(count(*) = ", $n, "::bigint)::int FROM ", $rows)
-    };
-}
-
-/// Appends the changes of the numbers of jobs that `$rows` describe: rows of queue, type, state and
-/// change.
-macro_rules! counted {
-    ($rows:literal) => {
-        concat!(
-            ", counted AS (INSERT INTO counts (queue, type, state, jobs) \
-             SELECT n.queue, n.type, n.state, sum(n.change) FROM (",
-            $rows,
-            ") n(queue, type, state, change) GROUP BY 1, 2, 3 HAVING sum(n.change) <> 0)"
-        )
-    };
-}
+use super::parts::{
+    counted, delete_batches, end_lives, guard, put_batches, put_records, required, set_heads,
+    set_lives,
+};
 
 /// Gives absent items a row, so that a requirement of their absence can lock it.
 pub(super) const PLACEHOLDERS: &str = "INSERT INTO items (kind, name, version) \
@@ -39,12 +26,8 @@ pub(super) const PLACEHOLDERS: &str = "INSERT INTO items (kind, name, version) \
 
 /// Items that must have a version. The lock keeps it until the commit; a plain read would not, at
 /// any level of isolation.
-pub(super) const REQUIRE: &str = concat!(
-    "WITH u AS (SELECT 1 FROM unnest($1::text[], $2::text[], $3::bigint[]) w(kind, name, version) \
-     JOIN items i ON i.kind = w.kind AND i.name = w.name AND i.version = w.version \
-     WHERE i.kind = ANY($1) AND i.name = ANY($2) FOR SHARE OF i)",
-    guard!("u", "$4")
-);
+pub(super) const REQUIRE: &str =
+    concat!("WITH u AS (", required!("$1", "$2", "$3"), ")", guard!("u", "$4"));
 
 /// Requests of the inbox that must be there.
 pub(super) const TAKE_REQUESTS: &str = concat!(
@@ -90,46 +73,35 @@ pub(super) const NEW_HEADS: &str = concat!(
 );
 
 /// The next ledgers.
-pub(super) const SET_HEADS: &str = concat!(
-    "WITH d AS (DELETE FROM heads h \
-     USING unnest($1::int[], $2::bigint[], $3::bytea[], $4::bigint[]) w(queue, version, head, was) \
-     WHERE h.queue = w.queue AND h.version = w.was AND h.queue = ANY($1) RETURNING w.queue, w.version, w.head), \
-     u AS (INSERT INTO heads (queue, version, head) SELECT queue, version, head FROM d RETURNING 1)",
-    guard!("u", "$5")
-);
+pub(super) const SET_HEADS: &str =
+    concat!("WITH ", set_heads!("$1", "$2", "$3", "$4"), guard!("new_heads", "$5"));
 
 /// Changes of the lifecycle of jobs that do not end. An earlier check of a job that goes on running stays,
 /// so that a heartbeat changes no index: see [`super::overdue`].
 pub(super) const SET_LIVES: &str = concat!(
-    "WITH u AS (UPDATE jobs j SET state = w.state, revision = w.revision, run_at = w.run_at, \
-     wake_at = CASE WHEN j.state = 1 AND w.state = 1 AND j.wake_at <= w.wake_at THEN j.wake_at \
-     ELSE w.wake_at END, life = w.life FROM unnest($1::text[], $2::bigint[], $3::smallint[], \
-     $4::bigint[], $5::bigint[], $6::bigint[], $7::bytea[]) \
-     w(id, was, state, revision, run_at, wake_at, life) \
-     JOIN jobs o ON o.id = w.id AND o.revision = w.was AND o.id = ANY($1) \
-     WHERE j.id = w.id AND j.revision = w.was AND j.id = ANY($1) \
-     RETURNING j.queue, j.type, o.state AS old, j.state AS new)",
-    counted!(
-        "SELECT queue, type, old, -1 FROM u WHERE old <> new \
-         UNION ALL SELECT queue, type, new, 1 FROM u WHERE old <> new"
+    "WITH ",
+    set_lives!(
+        "$1",
+        "$1::text[], $2::bigint[], $3::smallint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bytea[]"
     ),
-    guard!("u", "$8")
+    counted!(
+        "SELECT queue, type, old, -1 FROM lives WHERE old <> new \
+         UNION ALL SELECT queue, type, new, 1 FROM lives WHERE old <> new"
+    ),
+    guard!("lives", "$8")
 );
 
 /// Jobs that end: they move to the other table.
 pub(super) const END_LIVES: &str = concat!(
-    "WITH d AS (DELETE FROM jobs j USING unnest($1::text[], $2::bigint[], $3::smallint[], \
-     $4::bigint[], $5::bigint[], $6::bigint[], $7::bytea[]) \
-     w(id, was, state, revision, forget_at, wake_at, life) \
-     WHERE j.id = w.id AND j.revision = w.was AND j.id = ANY($1) \
-     RETURNING j.id, j.queue, j.type, j.state AS old, w.state AS new, j.data_kind, j.data_bytes, \
-     w.revision, j.created_at, w.forget_at, w.wake_at, j.data, j.spec, w.life), \
-     moved AS (INSERT INTO ended (id, queue, type, state, data_kind, data_bytes, revision, \
-     created_at, forget_at, wake_at, data, spec, life) \
-     SELECT id, queue, type, new, data_kind, data_bytes, revision, created_at, forget_at, wake_at, \
-     data, spec, life FROM d)",
-    counted!("SELECT queue, type, old, -1 FROM d UNION ALL SELECT queue, type, new, 1 FROM d"),
-    guard!("d", "$8")
+    "WITH ",
+    end_lives!(
+        "$1",
+        "$1::text[], $2::bigint[], $3::smallint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bytea[]"
+    ),
+    counted!(
+        "SELECT queue, type, old, -1 FROM ends UNION ALL SELECT queue, type, new, 1 FROM ends"
+    ),
+    guard!("ends", "$8")
 );
 
 /// Changes of the lifecycle of jobs that have ended.
@@ -233,15 +205,10 @@ pub(super) const MOVE_ENDED: &str = concat!(
 );
 
 /// Grant batches.
-pub(super) const PUT_BATCHES: &str = "INSERT INTO batches (queue, id, for_head, batch) \
-     SELECT w.queue, w.id, w.for_head, w.batch \
-     FROM unnest($1::int[], $2::bigint[], $3::bigint[], $4::bytea[]) w(queue, id, for_head, batch) \
-     ON CONFLICT (queue, id) DO UPDATE SET for_head = excluded.for_head, batch = excluded.batch";
+pub(super) const PUT_BATCHES: &str = put_batches!("$1", "$2", "$3", "$4");
 
 /// Deletes grant batches.
-pub(super) const DELETE_BATCHES: &str = "DELETE FROM batches b \
-     USING unnest($1::int[], $2::bigint[]) w(queue, id) WHERE b.queue = w.queue AND b.id = w.id \
-     AND b.queue = ANY($1)";
+pub(super) const DELETE_BATCHES: &str = delete_batches!("$1", "$2");
 
 /// Keys that must be free.
 pub(super) const NEW_KEYS: &str = concat!(
@@ -263,10 +230,7 @@ pub(super) const SET_KEYS: &str = concat!(
 );
 
 /// Records, in place of any others.
-pub(super) const PUT_RECORDS: &str = "INSERT INTO records (kind, name, until, bytes) \
-     SELECT w.kind, w.name, w.until, w.bytes \
-     FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[]) w(kind, name, until, bytes) \
-     ON CONFLICT (kind, name) DO UPDATE SET until = excluded.until, bytes = excluded.bytes";
+pub(super) const PUT_RECORDS: &str = put_records!("$1", "$2", "$3", "$4");
 
 /// Records that must be absent.
 pub(super) const NEW_RECORDS: &str = concat!(

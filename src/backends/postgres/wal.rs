@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   BEGIN  writes ...  position of the log  COMMIT        kept once the commit is acknowledged
+//!   a single statement with the position of the log       the same
 //!   a new connection: cluster, timeline, position         before the kept one: commits are lost
 //! ```
 //!
@@ -215,6 +216,11 @@ pub(super) async fn before_commit(link: &Link) -> Result<Option<Lsn>, Error> {
         _ => None,
     });
     Ok(position.and_then(Lsn::parse))
+}
+
+/// The position in a column of the only row of a statement.
+pub(super) fn position(rows: &[Row], index: usize) -> Option<Lsn> {
+    Lsn::parse(column(rows.first()?, index).ok()?)
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use super::{
     connect::{Connector, Link, in_order},
     due::DuePlace,
     group::{self, Answer},
-    statements,
+    single, statements,
     step::{Refs, Step},
     wal::{self, Wal},
 };
@@ -279,7 +279,9 @@ fn whole_answer(answers: Vec<Option<Answer>>) -> Result<Vec<Committed>, StoreErr
 async fn open(connector: &Connector, wal: &Arc<Wal>, now: Timestamp) -> Result<Link, StoreError> {
     let mut link = connector.open().await?;
     wal::watch(&mut link, wal, now).await?;
-    let prepared = in_order(statements::ALL.iter().map(|sql| link.prepared(sql)).collect()).await;
+    let watched = if link.watched.is_some() { &single::ALL[..] } else { &[] };
+    let all = statements::ALL.iter().chain(watched).copied();
+    let prepared = in_order(all.map(|sql| link.prepared(sql)).collect()).await;
     for statement in prepared {
         statement.map_err(super::error::Fault::into_error)?;
     }

@@ -19,8 +19,10 @@ use tidegate_core::{
     job::{Job, JobId},
     port::{
         StoreError,
-        job_store::{Committed, JobStore, Write},
+        job_store::{Committed, Expect, JobStore, Txn, Write},
     },
+    queue::{GrantBatch, Ledger, ledger::BatchId},
+    stored::UnknownFields,
 };
 use tidegate_engine::testkit::builders::{job, name};
 
@@ -103,6 +105,8 @@ fn a_server_that_stays_silent_is_given_up() {
 
 /// The message that a group ends with.
 const COMMIT: &[u8] = b"Q\0\0\0\x0bCOMMIT\0";
+/// The messages that a group of one statement ends with. It is committed at the end of the last one.
+const EXECUTE: &[u8] = b"E\0\0\0\x09\0\0\0\0\0S\0\0\0\x04";
 /// What a server sends when a transaction is over.
 const IDLE: &[u8] = b"Z\0\0\0\x05I";
 
@@ -119,8 +123,13 @@ fn contains(bytes: &[u8], message: &[u8]) -> bool {
     bytes.windows(message.len()).any(|it| it == message)
 }
 
-/// Passes on what comes, until the cut.
-async fn pass_on(client: UnixStream, server: UnixStream, cut: Arc<Mutex<Option<Cut>>>) {
+/// Passes on what comes, until the cut of a group that ends with `end`.
+async fn pass_on(
+    client: UnixStream,
+    server: UnixStream,
+    end: &'static [u8],
+    cut: Arc<Mutex<Option<Cut>>>,
+) {
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
     let (mut requests, mut answers) = (vec![0; 1 << 16], vec![0; 1 << 16]);
@@ -128,7 +137,7 @@ async fn pass_on(client: UnixStream, server: UnixStream, cut: Arc<Mutex<Option<C
         tokio::select! {
             read = from_client.read(&mut requests) => {
                 let sent = &requests[..read.unwrap_or(0)];
-                let begin = sent.windows(COMMIT.len()).position(|it| it == COMMIT);
+                let begin = sent.windows(end.len()).position(|it| it == end);
                 let place = (*cut.lock()).filter(|_| begin.is_some());
                 match place {
                     _ if sent.is_empty() => return,
@@ -166,10 +175,41 @@ async fn pass_on(client: UnixStream, server: UnixStream, cut: Arc<Mutex<Option<C
     }
 }
 
-/// A commit whose connection is cut is written once or not at all, and is no success for its caller if
-/// it was not written.
 #[test]
 fn a_commit_is_cut_at_every_byte() {
+    cut_at_every_byte(COMMIT, |one| {
+        let (changed, write) = next(one);
+        (changed, vec![write])
+    });
+}
+
+#[test]
+fn a_tick_is_cut_at_every_byte() {
+    // The ledger has the version of the job's revision.
+    cut_at_every_byte(EXECUTE, |one| {
+        let (version, queue) = (one.life.revision.0, &one.spec.queue);
+        let (changed, write) = next(one);
+        let ledger = Ledger { version: version + 1, ..Ledger::default() };
+        let batch = GrantBatch {
+            id: BatchId(version + 1),
+            ledger_version: version + 1,
+            grants: Vec::new(),
+            state: None,
+            unknown: UnknownFields::default(),
+        };
+        let txn = vec![
+            write,
+            Write::AddBatch(queue.clone(), batch),
+            Write::SetLedger { queue: queue.clone(), ledger, was: Expect::Is(version) },
+            Write::RemoveBatch(queue.clone(), BatchId(version)),
+        ];
+        (changed, txn)
+    });
+}
+
+/// A commit whose connection is cut is written once or not at all, and is no success for its caller if
+/// it was not written. `change` makes the next change of a job, whose group ends with `end`.
+fn cut_at_every_byte(end: &'static [u8], change: impl Fn(&Job) -> (Job, Txn)) {
     let folder = Folder::new();
     let listener = folder.listen();
     let cut: Arc<Mutex<Option<Cut>>> = Arc::default();
@@ -177,23 +217,25 @@ fn a_commit_is_cut_at_every_byte() {
     RUNTIME.spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
             let server = UnixStream::connect(socket()).await.unwrap();
-            tokio::spawn(pass_on(client, server, Arc::clone(&place)));
+            tokio::spawn(pass_on(client, server, end, Arc::clone(&place)));
         }
     });
     let store = open(&settings_at(&address_in(&folder.0, "postgres")));
     RUNTIME.block_on(async {
         let mut one = job("one").build();
-        store.commit(vec![vec![Write::AddJob(one.clone())]]).await.unwrap();
-        let requests = (0..COMMIT.len()).map(Cut::Request);
+        let (queue, ledger) = (one.spec.queue.clone(), Ledger { version: 1, ..Ledger::default() });
+        let first = Write::SetLedger { queue, ledger, was: Expect::Absent };
+        store.commit(vec![vec![Write::AddJob(one.clone()), first]]).await.unwrap();
+        let requests = (0..end.len()).map(Cut::Request);
         let mut unknown = 0;
         for place in requests.chain((0..).map(Cut::Answer)) {
             *cut.lock() = Some(place);
-            let (changed, write) = next(&one);
+            let (changed, txn) = change(&one);
             one = changed;
-            let first = store.commit(vec![vec![write.clone()]]).await;
+            let first = store.commit(vec![txn.clone()]).await;
             let was_cut = cut.lock().take().is_none();
             let again = loop {
-                if let Ok(mut answers) = store.commit(vec![vec![write.clone()]]).await {
+                if let Ok(mut answers) = store.commit(vec![txn.clone()]).await {
                     break answers.remove(0);
                 }
             };

@@ -18,5 +18,6 @@ mod repeats;
 mod retention;
 mod scratch;
 mod server;
+mod single;
 mod tls;
 mod upgrade;
