@@ -80,10 +80,10 @@ impl Connector {
         self.open_listening(None).await
     }
 
-    /// As [`Self::open`]; the payloads of notifications go to `notified` as far as it has room.
+    /// As [`Self::open`]; notifications go to `notified` as far as it has room.
     pub(super) async fn open_listening(
         &self,
-        notified: Option<mpsc::Sender<String>>,
+        notified: Option<mpsc::Sender<Notified>>,
     ) -> Result<Link, StoreError> {
         let this = self.clone();
         // A caller may be on a runtime that ends before the store does.
@@ -133,6 +133,13 @@ impl Connector {
     }
 }
 
+/// A notification that a connection has received.
+pub(super) struct Notified {
+    /// The process of the session that has sent it.
+    pub session: i32,
+    pub text: String,
+}
+
 /// A connection. Statements that are sent while others are under way follow them at once.
 pub(super) struct Link {
     pub(super) client: Client,
@@ -147,7 +154,7 @@ impl Link {
     async fn open<T>(
         settings: &Settings,
         tls: T,
-        notified: Option<mpsc::Sender<String>>,
+        notified: Option<mpsc::Sender<Notified>>,
     ) -> Result<Self, tokio_postgres::Error>
     where
         T: MakeTlsConnect<tokio_postgres::Socket> + Clone + Send + 'static,
@@ -166,7 +173,9 @@ impl Link {
                     }
                     Ok(AsyncMessage::Notification(notification)) => {
                         if let Some(notified) = &notified {
-                            let _ = notified.try_send(notification.payload().to_owned());
+                            let (session, text) =
+                                (notification.process_id(), notification.payload().to_owned());
+                            let _ = notified.try_send(Notified { session, text });
                         }
                     }
                     Ok(_) => {}

@@ -6,8 +6,19 @@
 //!
 //! Before the notices of commits come the [places](super::due::Unsent) of their jobs. They are for the
 //! store of the receiver: its next page finds the jobs.
+//!
+//! A send is a transaction of its own, and does not wait for the disk. The commits that it is about are
+//! durable, and a notice that is lost with the database costs a poll. So receivers get it earlier, and
+//! commits share the log with fewer flushes.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicI32, Ordering},
+    },
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use tokio::{
@@ -18,7 +29,7 @@ use tokio::{
 use super::{
     PostgresStore, Shared,
     arrivals::Arrivals,
-    connect::{Link, Readers, in_time},
+    connect::{Link, Notified, Readers, in_time},
     due::{DuePlace, sent_places},
     error::Fault,
 };
@@ -26,6 +37,12 @@ use tidegate_core::port::{Clock, Notice, Notices, StoreError};
 
 /// Sends a notification for each text of an array.
 const SEND: &str = "SELECT pg_notify($1, text) FROM unnest($2::text[]) text";
+/// What the connection that sends is set to.
+const SENDS_AT_ONCE: &str = "SET synchronous_commit = off";
+/// The process of a connection's session.
+const SESSION: &str = "SELECT pg_backend_pid()";
+/// What is no process.
+const NO_SESSION: i32 = 0;
 /// The text that a server sends to itself: no notice.
 const ECHO: &str = "";
 /// How long a server waits for its own text.
@@ -47,6 +64,8 @@ pub struct PostgresNotices {
     source: Mutex<Option<Source>>,
     /// The connection that sends.
     sending: Mutex<Option<Link>>,
+    /// The process of its session, or of the one before.
+    sender: AtomicI32,
 }
 
 enum Source {
@@ -59,7 +78,7 @@ enum Source {
 struct Listening {
     /// Closed with this value.
     _link: Link,
-    received: mpsc::Receiver<String>,
+    received: mpsc::Receiver<Notified>,
 }
 
 impl PostgresStore {
@@ -72,6 +91,7 @@ impl PostgresStore {
             shared: self.shared.clone(),
             source: Mutex::default(),
             sending: Mutex::default(),
+            sender: AtomicI32::new(NO_SESSION),
         }
     }
 }
@@ -103,7 +123,7 @@ impl PostgresNotices {
         in_time(link.client.batch_execute(&listen)).await?;
         self.send_texts(&[ECHO.to_owned()]).await?;
         let echo = tokio::time::timeout(ECHO_TIMEOUT, async {
-            while received.recv().await.is_some_and(|text| text != ECHO) {}
+            while received.recv().await.is_some_and(|it| it.text != ECHO) {}
         });
         match echo.await {
             Ok(()) if link.is_closed() => {
@@ -120,12 +140,31 @@ impl PostgresNotices {
         let mut sending = self.sending.lock().await;
         let link = match sending.take().filter(|link| !link.is_closed()) {
             Some(link) => link,
-            None => self.readers.connector().open().await.map_err(Fault::Broken)?,
+            None => self.open_sending().await?,
         };
         // Kept unless the call fails or its caller leaves.
         link.query(SEND, &[&self.readers.connector().schema(), &texts]).await?;
         *sending = Some(link);
         Ok(())
+    }
+
+    /// A new connection that sends.
+    async fn open_sending(&self) -> Result<Link, Fault> {
+        let link = self.readers.connector().open().await.map_err(Fault::Broken)?;
+        link.run(SENDS_AT_ONCE).await?;
+        let rows = link.query(SESSION, &[]).await?;
+        let session = rows.first().and_then(|row| row.try_get(0).ok());
+        self.sender.store(session.unwrap_or(NO_SESSION), Ordering::Release);
+        Ok(link)
+    }
+
+    /// The notice in a text that was received. None for other texts, of which a later release may have
+    /// some, and for a notice of a queue that this server has sent: whatever commits a job here wakes the
+    /// queue itself, and each wake has the next tick read the store.
+    fn notice_in(&self, Notified { session, text }: &Notified) -> Option<Notice> {
+        let is_own = *session == self.sender.load(Ordering::Acquire);
+        let notice: Notice = text.parse().ok()?;
+        (!is_own || !matches!(notice, Notice::Queue(_))).then_some(notice)
     }
 }
 
@@ -150,17 +189,16 @@ impl Notices for PostgresNotices {
             // A caller that leaves does not end it.
             match slot.insert(source) {
                 Source::Listening(Listening { received, .. }) => {
-                    let mut texts = Vec::new();
-                    if received.recv_many(&mut texts, MAX_RECEIVED).await == 0 {
+                    let mut all = Vec::new();
+                    if received.recv_many(&mut all, MAX_RECEIVED).await == 0 {
                         *slot = None;
                         return Err(StoreError::unavailable("the connection for notices ended"));
                     }
                     let places: Vec<DuePlace> =
-                        texts.iter().filter_map(|text| sent_places(text)).flatten().collect();
+                        all.iter().filter_map(|it| sent_places(&it.text)).flatten().collect();
                     self.shared.positions.scheduled(&places, Instant::now());
-                    // A later release may have notices that this one does not know.
                     let notices: BTreeSet<Notice> =
-                        texts.iter().filter_map(|text| text.parse().ok()).collect();
+                        all.iter().filter_map(|it| self.notice_in(it)).collect();
                     if !notices.is_empty() {
                         return Ok(notices);
                     }

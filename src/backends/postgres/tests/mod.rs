@@ -8,6 +8,7 @@ mod inbox;
 mod like_memory;
 mod links;
 mod moves;
+mod notices;
 mod objects;
 mod places;
 mod plans;
