@@ -158,9 +158,9 @@ impl PostgresNotices {
         Ok(link)
     }
 
-    /// The notice in a text that was received. None for other texts, of which a later release may have
-    /// some, and for a notice of a queue that this server has sent: whatever commits a job here wakes the
-    /// queue itself, and each wake has the next tick read the store.
+    /// The notice in a text that was received. None for other texts: a later release may have some. None
+    /// for a notice of a queue that this server has sent: whatever commits a job here wakes the queue
+    /// itself, and each wake has the next tick read the store.
     fn notice_in(&self, Notified { session, text }: &Notified) -> Option<Notice> {
         let is_own = *session == self.sender.load(Ordering::Acquire);
         let notice: Notice = text.parse().ok()?;

@@ -1,4 +1,4 @@
-//! Ticks of a queue with a ledger, each of which is one statement.
+//! Ticks of a queue with a ledger: each is one statement.
 
 use futures_util::future::join;
 
