@@ -152,10 +152,10 @@ mod tests {
 
     /// Statements all of whose parameters are 7.
     fn calls(all: &[&'static str]) -> Vec<Call<'static>> {
-        let call = |sql: &&'static str| {
-            let part = PARTS.iter().find(|(part, _)| part == sql);
+        let call = |&sql: &&'static str| {
+            let part = PARTS.iter().find(|(part, _)| *part == sql);
             let number = part.map_or(1, |(_, kinds)| kinds.len());
-            (0..number).fold(Call::new(*sql), |call, _| call.value(7_i64))
+            (0..number).fold(Call::new(sql), |call, _| call.value(7_i64))
         };
         all.iter().map(call).collect()
     }

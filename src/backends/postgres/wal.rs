@@ -118,6 +118,12 @@ impl Wal {
         self.0.lock().loss
     }
 
+    /// A position that the latest acknowledged commit is after.
+    #[cfg(test)]
+    pub(super) fn noted(&self) -> Option<Lsn> {
+        self.0.lock().known.last.map(|place| place.lsn)
+    }
+
     /// What a connection that reads its place next is compared with.
     fn known(&self) -> Known {
         self.0.lock().known

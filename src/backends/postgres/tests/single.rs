@@ -5,7 +5,7 @@ use futures_util::future::join;
 use super::server::{RUNTIME, open, rows, settings, store};
 use crate::postgres::PostgresStore;
 use tidegate_core::{
-    job::{Event, Job, QueueName, Revision, Token},
+    job::{Event, Job, Revision, Token},
     port::job_store::{
         Committed, CurrentRecord, Expect, ItemKind, JobStore, Record, RecordKind, Txn, Write,
     },
@@ -14,10 +14,6 @@ use tidegate_core::{
     time::Seconds,
 };
 use tidegate_engine::testkit::builders::{at, job, name};
-
-fn queue() -> QueueName {
-    name("mail")
-}
 
 fn commit(store: &PostgresStore, txn: Txn) -> Committed {
     RUNTIME.block_on(store.commit(vec![txn])).unwrap().remove(0)
@@ -44,11 +40,12 @@ fn claimed(job: &Job) -> Job {
     job.apply(claim, at(5)).unwrap()
 }
 
-fn set_ledger(version: u64, was: Expect<u64>) -> Write {
-    Write::SetLedger { queue: queue(), ledger: Ledger { version, ..Ledger::default() }, was }
+fn set_ledger(queue: &str, version: u64, was: Expect<u64>) -> Write {
+    let ledger = Ledger { version, ..Ledger::default() };
+    Write::SetLedger { queue: name(queue), ledger, was }
 }
 
-fn add_batch(id: u64) -> Write {
+fn add_batch(queue: &str, id: u64) -> Write {
     let batch = GrantBatch {
         id: BatchId(id),
         ledger_version: id,
@@ -56,7 +53,7 @@ fn add_batch(id: u64) -> Write {
         state: None,
         unknown: UnknownFields::default(),
     };
-    Write::AddBatch(queue(), batch)
+    Write::AddBatch(name(queue), batch)
 }
 
 /// A queue with a ledger of version 1, in which the first job runs and the second one waits.
@@ -65,7 +62,7 @@ fn one_runs(store: &PostgresStore) -> (Job, Job) {
     let (kind, name) = (ItemKind::Queue, "mail".to_owned());
     let item = Write::SetItem { kind, name, was: 0, version: 1, bytes: Some(b"{}".to_vec()) };
     let added = [&first, &waits].map(|job| Write::AddJob(job.clone()));
-    let ledger = [item, add_batch(1), set_ledger(1, Expect::Absent)];
+    let ledger = [item, add_batch("mail", 1), set_ledger("mail", 1, Expect::Absent)];
     written(store, added.into_iter().chain(ledger).collect());
     let runs = claimed(&first);
     written(store, vec![set_job(&first, runs.clone())]);
@@ -81,12 +78,12 @@ fn tick(runs: &Job, waits: &Job) -> (Txn, Job, Job) {
         Record { kind: RecordKind::Lease, name: "call".into(), until: at(9), bytes: b"x".to_vec() };
     let txn = vec![
         set_job(runs, ended.clone()),
-        Write::RequireItem { kind: ItemKind::Queue, name: queue().into(), version: 1 },
+        Write::RequireItem { kind: ItemKind::Queue, name: "mail".into(), version: 1 },
         Write::PutRecord(record),
-        add_batch(2),
-        set_ledger(2, Expect::Is(1)),
+        add_batch("mail", 2),
+        set_ledger("mail", 2, Expect::Is(1)),
         set_job(waits, started.clone()),
-        Write::RemoveBatch(queue(), BatchId(1)),
+        Write::RemoveBatch(name("mail"), BatchId(1)),
     ];
     (txn, ended, started)
 }
@@ -122,7 +119,9 @@ fn a_tick_is_committed_by_its_only_statement() {
         std::thread::yield_now();
     }
     let (txn, ended, started) = tick(&runs, &waits);
+    let noted = store.shared.wal.noted();
     written(&store, txn);
+    assert!(store.shared.wal.noted() > noted, "a loss of it would be found");
     assert_eq!(last_statements(&store, "COMMIT"), 0);
     assert_eq!(last_statements(&store, "WITH required"), 1);
     let ids = [ended.id.clone(), started.id.clone()];
@@ -178,18 +177,48 @@ fn each_refused_part_refuses_the_whole_tick() {
 }
 
 #[test]
+fn a_refused_tick_stops_no_other_of_its_group() {
+    let store = store();
+    let queues = ["one", "two", "three"];
+    let jobs = queues.map(|queue| job(&format!("job-{queue}")).queue(queue).build());
+    let added = jobs.iter().map(|job| Write::AddJob(job.clone()));
+    let ledgers = queues.iter().map(|queue| set_ledger(queue, 1, Expect::Absent));
+    written(&store, added.chain(ledgers).collect());
+    // Each job has the revision of its queue's ledger.
+    let all_after = |version: u64, ledgers: [u64; 3]| {
+        let tick = |n: usize| {
+            let mut was = jobs[n].clone();
+            was.life.revision = Revision(version);
+            let mut changed = was.clone();
+            changed.life.revision = Revision(version + 1);
+            let ledger = set_ledger(queues[n], version + 1, Expect::Is(ledgers[n]));
+            vec![set_job(&was, changed), add_batch(queues[n], version + 1), ledger]
+        };
+        let answers = RUNTIME.block_on(store.commit((0..3).map(tick).collect())).unwrap();
+        answers.iter().map(|answer| matches!(answer, Committed::All)).collect::<Vec<_>>()
+    };
+    assert_eq!(all_after(1, [1, 1, 1]), [true; 3]);
+    assert_eq!(last_statements(&store, "WITH required"), 1);
+    assert_eq!(all_after(2, [2, 7, 2]), [true, false, true]);
+    let ids = jobs.each_ref().map(|job| job.id.clone());
+    let found = RUNTIME.block_on(store.get(&ids)).unwrap();
+    let revisions = found.into_iter().map(|job| job.unwrap().unwrap().life.revision.0);
+    assert_eq!(revisions.collect::<Vec<_>>(), [3, 2, 3]);
+}
+
+#[test]
 fn of_ticks_that_race_for_a_ledger_one_is_written() {
     let settings = settings();
     let stores = [open(&settings), open(&settings)];
     let mut jobs = ["first", "second"].map(|id| job(id).queue("mail").build());
     let added = jobs.iter().map(|job| Write::AddJob(job.clone()));
-    written(&stores[0], added.chain([set_ledger(1, Expect::Absent)]).collect());
+    written(&stores[0], added.chain([set_ledger("mail", 1, Expect::Absent)]).collect());
     for version in 1..40 {
         let tick = |server: usize| {
             let mut changed = jobs[server].clone();
             changed.life.revision.0 += 1;
-            let batch = add_batch(2 * version + server as u64);
-            let ledger = set_ledger(version + 1, Expect::Is(version));
+            let batch = add_batch("mail", 2 * version + server as u64);
+            let ledger = set_ledger("mail", version + 1, Expect::Is(version));
             vec![vec![set_job(&jobs[server], changed), batch, ledger]]
         };
         let both = join(stores[0].commit(tick(0)), stores[1].commit(tick(1)));
