@@ -31,12 +31,12 @@ const POLLS_PER_READ: u64 = 15;
 /// that is busy with a snapshot leaves out the one of the next epoch.
 const MAX_READS: u32 = 20;
 
-/// The state behind a seal: its digest, or that it cannot be computed.
+/// The state behind a seal: its digest, or that it is damaged.
 #[derive(Debug)]
 struct Audited {
     /// The hash of the seal.
     seal: Hash,
-    /// None if a row cannot be read.
+    /// None if a row is damaged.
     digest: Option<StateDigest>,
     /// How often its manifest was looked for.
     reads: u32,
@@ -74,10 +74,16 @@ impl Audit {
             Ok(Some(digest)) => Some(digest),
             // The replica has no digests.
             Ok(None) => return,
+            Err(error @ ReplicaError::Damaged(_)) => {
+                let error = ErrorChain(&error);
+                tracing::error!(%epoch, %error, "the local state behind the seal is damaged");
+                None
+            }
+            // The disk may have failed once, or it is full. Nothing is known of the state.
             Err(error) => {
                 let error = ErrorChain(&error);
-                tracing::error!(%epoch, %error, "the local state behind the seal cannot be read");
-                None
+                tracing::warn!(%epoch, %error, "the digest of the local state could not be computed");
+                return;
             }
         };
         self.waiting.insert(epoch, Audited { seal, digest, reads: 0 });
@@ -179,9 +185,47 @@ impl<R: Replica> Node<R> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::{future::ready, sync::Arc};
 
-    use crate::bucket_log::{NodeSettings, metered::Run};
+    use tidegate_core::time::Timestamp;
+
+    use super::*;
+    use crate::bucket_log::{NodeSettings, body::Manifest, metered::Run};
+
+    /// The digests of a standby whose first computation has ended like this.
+    fn computed(digest: Result<Option<StateDigest>, ReplicaError>) -> Audit {
+        let (epoch, seal) = (Epoch::FIRST, Hash::NONE);
+        let digest = ready(digest).boxed();
+        let computing = Computing { epoch, seal, digest, has_begun: false };
+        let mut audit = Audit { computing: Some(computing), ..Audit::default() };
+        audit.advance();
+        audit
+    }
+
+    fn digest(first: u8) -> StateDigest {
+        StateDigest { form: "values".into(), hash: [first; 32] }
+    }
+
+    /// A snapshot of the first epoch.
+    fn snapshot() -> Snapshot {
+        let manifest = Manifest { digest: Some(digest(1)), ..Manifest::default() };
+        let (epoch, seal, time) = (Epoch::FIRST, Hash::NONE, Timestamp::EPOCH);
+        Snapshot { epoch, nonce: 1, time, seal, manifest }
+    }
+
+    #[test]
+    fn an_error_that_may_pass_is_no_difference_of_states() {
+        for (digest, differs) in [
+            (Ok(Some(digest(1))), false),
+            (Ok(Some(digest(2))), true),
+            (Err(ReplicaError::damaged("a row is no job")), true),
+            (Err(ReplicaError::new("the disk did not answer")), false),
+        ] {
+            let shown = format!("{digest:?}");
+            let mut audit = computed(digest);
+            assert_eq!(audit.differs(Epoch::FIRST, Some(&snapshot())), differs, "{shown}");
+        }
+    }
 
     /// A leader, a standby whose state is changed or not, and the end of an epoch after it.
     fn audited(is_changed: bool) -> Arc<Run> {

@@ -14,15 +14,26 @@ use super::{
     tail::{Durable, Tail},
 };
 
-/// Why a replica could not go on. The node stops: no record is ever skipped.
+/// Why a replica could not go on. No record is ever skipped.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("the local store failed")]
-pub struct ReplicaError(#[source] Arc<dyn Error + Send + Sync>);
+pub enum ReplicaError {
+    /// The local store did not do its work. It may do it later: nothing is known of what is stored.
+    #[error("the local store failed")]
+    Failed(#[source] Arc<dyn Error + Send + Sync>),
+    /// What was read is not what was written. Repeating cannot help.
+    #[error("the local store is damaged")]
+    Damaged(#[source] Arc<dyn Error + Send + Sync>),
+}
 
 impl ReplicaError {
-    /// Caused by `source`: an error or a message.
+    /// [`ReplicaError::Failed`], caused by `source`: an error or a message.
     pub fn new(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self(Arc::from(source.into()))
+        Self::Failed(Arc::from(source.into()))
+    }
+
+    /// [`ReplicaError::Damaged`], caused by `source`: an error or a message.
+    pub fn damaged(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Damaged(Arc::from(source.into()))
     }
 }
 
@@ -75,6 +86,10 @@ pub trait Frozen: Send {
 
     /// The digest of its content, which depends on the applied records alone; none if the replica has no
     /// digests. It may take as long as all parts.
+    ///
+    /// # Errors
+    ///
+    /// [`ReplicaError::Damaged`] proves that the content is another one than that of the records.
     async fn digest(&mut self) -> Result<Option<StateDigest>, ReplicaError>;
 }
 

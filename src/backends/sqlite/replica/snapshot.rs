@@ -149,7 +149,17 @@ impl Frozen for FrozenDatabase {
         });
         let (database, digest) = read.await.map_err(ReplicaError::new)?;
         self.database = Some(database);
-        digest.map(Some).map_err(ReplicaError::new)
+        digest.map(Some).map_err(undigested)
+    }
+}
+
+/// Why a state has no digest. Only what was read proves damage: a request that the disk did not answer, or
+/// a file that could not be opened, may pass.
+fn undigested(error: StoreError) -> ReplicaError {
+    if matches!(error, StoreError::Corrupt(_)) {
+        ReplicaError::damaged(error)
+    } else {
+        ReplicaError::new(error)
     }
 }
 
@@ -288,6 +298,20 @@ mod tests {
         while frozen.next().await.unwrap().is_some() {}
         assert!(before.is_some());
         assert_eq!(frozen.digest().await.unwrap(), before);
+    }
+
+    #[tokio::test]
+    async fn a_digest_fails_by_damage_or_by_the_machine() {
+        let (_dir, replica) = replica();
+        execute(&replica, QUEUE);
+        execute(&replica, "INSERT INTO heads (queue, version, head) VALUES (1, 1, x'00')");
+        let damaged = replica.freeze().await.unwrap().digest().await.unwrap_err();
+        assert!(matches!(damaged, ReplicaError::Damaged(_)), "{damaged:?}");
+        for code in [rusqlite::ffi::SQLITE_IOERR_READ, rusqlite::ffi::SQLITE_NOMEM] {
+            let failed = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
+            let failed = undigested(Failure::from(failed).into());
+            assert!(matches!(failed, ReplicaError::Failed(_)), "{failed:?}");
+        }
     }
 
     #[tokio::test]
