@@ -1,6 +1,14 @@
 //! The replica of the simulation: values by key, changed by conditional writes.
 
-use std::{collections::BTreeMap, ops::RangeInclusive, path::PathBuf, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    ops::RangeInclusive,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -150,6 +158,8 @@ pub struct KvReplica {
     pub state: Mutex<State>,
     /// What is left of the state after a crash: a state that was, perhaps some records before.
     pub disk: Arc<Mutex<Option<State>>>,
+    /// Whether it fails to freeze its state.
+    pub cannot_freeze: AtomicBool,
     node: usize,
     world: Option<Arc<World>>,
 }
@@ -158,7 +168,7 @@ impl KvReplica {
     /// A replica that starts with what is on its disk. One without a world is for the oracle.
     pub fn new(node: usize, disk: Arc<Mutex<Option<State>>>, world: Option<Arc<World>>) -> Self {
         let state = disk.lock().clone().unwrap_or_default();
-        Self { state: state.into(), disk, node, world }
+        Self { state: state.into(), disk, cannot_freeze: false.into(), node, world }
     }
 
     fn sync(&self) {
@@ -206,6 +216,9 @@ impl Replica for KvReplica {
     }
 
     async fn freeze(&self) -> Result<Box<dyn Frozen>, ReplicaError> {
+        if self.cannot_freeze.load(Ordering::Relaxed) {
+            return Err(ReplicaError::new("the disk does not answer"));
+        }
         let mut state = self.state.lock().clone();
         let is_mislabelled =
             self.world.as_ref().is_some_and(|world| world.bug == Some(Bug::SnapshotMislabelled));
