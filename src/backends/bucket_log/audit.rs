@@ -27,9 +27,11 @@ use super::{
 
 /// A standby looks for manifests once in this many polls.
 const POLLS_PER_READ: u64 = 15;
-/// How often it looks for the manifest of an epoch: for ten minutes, with a poll every two seconds. A leader
-/// that is busy with a snapshot leaves out the one of the next epoch.
-const MAX_READS: u32 = 20;
+/// How often it looks for the manifest of an epoch: for a day, with a poll every two seconds. The snapshot of
+/// a large database takes hours, and a leader that is busy with one leaves out those of the next epochs.
+const MAX_READS: u32 = 2880;
+/// How many digests wait for their manifests at most. Each read is a request.
+const MAX_WAITING: usize = 16;
 
 /// The state behind a seal: its digest, or that it is damaged.
 #[derive(Debug)]
@@ -86,7 +88,17 @@ impl Audit {
                 return;
             }
         };
-        self.waiting.insert(epoch, Audited { seal, digest, reads: 0 });
+        self.add(epoch, Audited { seal, digest, reads: 0 });
+    }
+
+    /// Adds a digest, which waits for the manifest of `epoch`. Of too many, the oldest waits no longer.
+    fn add(&mut self, epoch: Epoch, audited: Audited) {
+        self.waiting.insert(epoch, audited);
+        if self.waiting.len() > MAX_WAITING
+            && let Some((oldest, _)) = self.waiting.pop_first()
+        {
+            note_not_compared(oldest);
+        }
     }
 
     /// Whether a computation goes on, which no other one may replace.
@@ -106,6 +118,7 @@ impl Audit {
             audited.reads += 1;
             if audited.reads >= MAX_READS {
                 self.waiting.remove(&epoch);
+                note_not_compared(epoch);
             }
             return false;
         };
@@ -121,6 +134,14 @@ impl Audit {
             (None, _) => false,
         }
     }
+}
+
+/// Reports that the state behind the seal of `epoch` is not compared, and no later one was.
+fn note_not_compared(epoch: Epoch) {
+    tracing::warn!(
+        %epoch,
+        "the state of this server was not compared: the log has no snapshot of that epoch"
+    );
 }
 
 impl<R: Replica> Node<R> {
@@ -237,6 +258,33 @@ mod tests {
             let mut audit = computed(digest);
             assert_eq!(audit.differs(Epoch::FIRST, Some(&snapshot())), differs, "{shown}");
         }
+    }
+
+    #[test]
+    fn a_snapshot_that_takes_hours_is_compared() {
+        let mut audit = computed(Ok(Some(digest(2))));
+        // Four hours.
+        for read in 0..480 {
+            assert!(!audit.differs(Epoch::FIRST, None), "{read}");
+        }
+        assert!(audit.differs(Epoch::FIRST, Some(&snapshot())));
+    }
+
+    #[test]
+    fn digests_without_a_snapshot_are_given_up() {
+        let mut audit = computed(Ok(Some(digest(2))));
+        for _ in 0..MAX_READS {
+            assert_eq!(audit.wanted(), [Epoch::FIRST]);
+            audit.differs(Epoch::FIRST, None);
+        }
+        assert!(audit.wanted().is_empty());
+        let mut epoch = Epoch::FIRST;
+        for _ in 0..=MAX_WAITING {
+            audit.add(epoch, Audited { seal: Hash::NONE, digest: None, reads: 0 });
+            epoch = epoch.next();
+        }
+        let wanted = audit.wanted();
+        assert_eq!((wanted.len(), wanted[0]), (MAX_WAITING, Epoch::FIRST.next()));
     }
 
     /// A leader, a standby that this is done to, and the end of an epoch after it.
