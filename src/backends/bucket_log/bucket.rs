@@ -3,13 +3,7 @@
 //! No request of a [`LogBucket`] overwrites, and none lists: no decision may depend on either. A
 //! [`Removable`] is the only object that can be removed. [`Hints`] alone are overwritten.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-    time::Duration,
-};
+use std::{future::pending, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -20,6 +14,7 @@ use object_store::{
 use tidegate_core::port::{Clock, Entropy};
 
 use super::{
+    answers::Answers,
     create::{Created, GetAnswer, PutAnswer, after_get, after_put},
     error::LogError,
     hints::{Hint, Hints},
@@ -41,9 +36,6 @@ const MAX_HINT_BYTES: u64 = 4096;
 /// How often the removal of an object is tried. What is left is removed after a later snapshot, and
 /// a store that removes nothing must not prevent that snapshot.
 const MAX_REMOVALS: u32 = 10;
-/// A store does not answer if this many requests of one kind in a row had no clear answer. A busy one may
-/// refuse a few.
-const MAX_UNANSWERED: u32 = 3;
 
 /// Object storage in which an object can be created once.
 #[async_trait]
@@ -64,30 +56,18 @@ pub trait LogBucket: Send + Sync {
 
     /// Notes that a GET has found the object of a PUT that had no clear answer: the store has answered it.
     fn note_decided(&self, _: &ObjectKey) {}
-}
 
-/// How many PUTs and GETs had no clear answer, each since one of its kind had. Beats show soon that GETs are
-/// answered again. A PUT is repeated until its object is there, so none of these stays counted on an idle
-/// leader. PUTs of hints are not among them: a store that writes one may hold back a record.
-#[derive(Debug, Default)]
-struct Unanswered {
-    puts: AtomicU32,
-    gets: AtomicU32,
+    /// Ends once a read was given up before it had an answer, and none has had one since. It does not end if
+    /// that is not known.
+    async fn doubted(&self) {
+        pending::<()>().await;
+    }
 }
 
 /// Whether requests for an object count. A probe is not repeated, and several PUTs of one at once may be too
 /// many for a store. Parts have a client of their own, and may fail where records do not.
 fn is_counted(key: &ObjectKey) -> bool {
     !matches!(key, ObjectKey::Part { .. } | ObjectKey::Probe(_))
-}
-
-/// Counts a request that has ended, in the number of its kind.
-fn note(unanswered: &AtomicU32, is_answered: bool) {
-    if is_answered {
-        unanswered.store(0, Ordering::Relaxed);
-    } else {
-        unanswered.fetch_add(1, Ordering::Relaxed);
-    }
 }
 
 /// A prefix of a bucket of an object store. The client must not repeat a request by itself: a
@@ -99,14 +79,19 @@ pub struct StoreBucket {
     parts: Arc<dyn ObjectStore>,
     prefix: Path,
     cipher: Option<ObjectCipher>,
-    unanswered: Unanswered,
+    /// A PUT is repeated until its object is there, so no failed one stays counted on an idle leader. PUTs of
+    /// hints are not among them: a store that writes one may hold back a record.
+    puts: Answers,
+    /// Beats show soon that GETs are answered again.
+    gets: Answers,
 }
 
 impl StoreBucket {
     /// The objects below `prefix`.
     pub fn new(store: Arc<dyn ObjectStore>, prefix: Path) -> Self {
         let parts = Arc::clone(&store);
-        Self { store, parts, prefix, cipher: None, unanswered: Unanswered::default() }
+        let (puts, gets) = (Answers::default(), Answers::default());
+        Self { store, parts, prefix, cipher: None, puts, gets }
     }
 
     /// The same, with another client for the parts of snapshots.
@@ -169,6 +154,7 @@ impl LogBucket for StoreBucket {
             }
         };
         let (store, path) = (self.store(key), self.path(&key.to_string()));
+        let pending = is_counted(key).then(|| self.puts.begin());
         let written = store.put_opts(&path, PutPayload::from(bytes), options).await;
         let answer = match written {
             Ok(_) => PutAnswer::Created,
@@ -182,14 +168,15 @@ impl LogBucket for StoreBucket {
                 PutAnswer::Unknown
             }
         };
-        if is_counted(key) {
-            note(&self.unanswered.puts, answer != PutAnswer::Unknown);
+        if let Some(pending) = pending {
+            pending.end(answer != PutAnswer::Unknown);
         }
         answer
     }
 
     async fn read(&self, key: &ObjectKey) -> GetAnswer {
         let (store, path) = (self.store(key), self.path(&key.to_string()));
+        let pending = is_counted(key).then(|| self.gets.begin());
         let read = async { store.get_opts(&path, GetOptions::default()).await?.bytes().await };
         let answer = match read.await {
             Ok(bytes) => GetAnswer::Found(self.open(key, bytes)),
@@ -199,8 +186,8 @@ impl LogBucket for StoreBucket {
                 GetAnswer::Unknown
             }
         };
-        if is_counted(key) {
-            note(&self.unanswered.gets, answer != GetAnswer::Unknown);
+        if let Some(pending) = pending {
+            pending.end(answer != GetAnswer::Unknown);
         }
         answer
     }
@@ -216,14 +203,17 @@ impl LogBucket for StoreBucket {
     }
 
     fn answers(&self) -> bool {
-        let Unanswered { puts, gets } = &self.unanswered;
-        [puts, gets].iter().all(|count| count.load(Ordering::Relaxed) < MAX_UNANSWERED)
+        self.puts.are_there() && self.gets.are_there()
     }
 
     fn note_decided(&self, key: &ObjectKey) {
         if is_counted(key) {
-            note(&self.unanswered.puts, true);
+            self.puts.note_answer();
         }
+    }
+
+    async fn doubted(&self) {
+        self.gets.doubted().await;
     }
 }
 
@@ -241,10 +231,10 @@ impl Hints for StoreBucket {
     async fn read(&self, hint: Hint) -> Option<Bytes> {
         let path = self.path(hint.name());
         let range = GetOptions { range: Some((0..MAX_HINT_BYTES).into()), ..GetOptions::default() };
+        let pending = self.gets.begin();
         let read = async { self.store.get_opts(&path, range).await?.bytes().await };
         let read = read.await;
-        let is_answered = matches!(read, Ok(_) | Err(Error::NotFound { .. }));
-        note(&self.unanswered.gets, is_answered);
+        pending.end(matches!(read, Ok(_) | Err(Error::NotFound { .. })));
         match read {
             Ok(bytes) => Some(bytes),
             Err(Error::NotFound { .. }) => None,

@@ -119,6 +119,8 @@ pub(super) struct Leadership {
     has_caught_up: AtomicBool,
     /// The epoch of the newest snapshot that the state of this node, or of a standby, has differed from.
     difference: Mutex<Option<Epoch>>,
+    /// Whether a read of this leader waits for an answer, and has for long.
+    is_silent: AtomicBool,
 }
 
 impl Leadership {
@@ -149,6 +151,11 @@ impl Leadership {
 
     pub(super) fn difference(&self) -> Option<Epoch> {
         *self.difference.lock()
+    }
+
+    /// Notes whether the bucket is silent.
+    pub(super) fn set_silent(&self, is_silent: bool) {
+        self.is_silent.store(is_silent, Ordering::Relaxed);
     }
 
     pub(super) fn is_released(&self) -> bool {
@@ -311,7 +318,7 @@ impl<A> Handle<A> {
 
     /// Whether the bucket answers, as far as the last requests of the node show. No request is sent.
     pub fn bucket_answers(&self) -> bool {
-        self.edge.bucket.answers()
+        self.edge.bucket.answers() && !self.leadership.is_silent.load(Ordering::Relaxed)
     }
 
     /// Checks with an object of its own that the server still has its rights in the bucket, and that

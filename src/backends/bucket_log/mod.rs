@@ -18,15 +18,16 @@
 //!
 //! Read in this order. Values: [`key`], [`object`], [`body`]. Decisions: [`create`] (whose is a
 //! slot), [`tail`] (what continues the log), `flight` (what is durable), `newest` (which epoch is
-//! the newest), `truncate` (what may be removed). The edges: [`address`], [`bucket`], `probe` (which
-//! stores can have a log), [`replica`], [`handle`].
+//! the newest), `truncate` (what may be removed). The edges: [`address`], [`bucket`], `answers` (whether
+//! the bucket answers), `probe` (which stores can have a log), [`replica`], [`handle`].
 //! The procedures: `follow`, `lead`, `serve`, `pace` (when a PUT starts), `hedge` (when it is sent again),
-//! `handover` (to a process that replaces the leader), `fence` (what a leader reads again), `snapshot`
-//! with `parts`, `audit` (whether a standby has the state of its leader), `hints` and `takeover` (when to
-//! try), and [`node`], which connects them. [`LogReader`] reads a log from outside and closes it, and
-//! [`seed()`] begins one with a state.
+//! `handover` (to a process that replaces the leader), `fence` (what a leader reads again), `silence`
+//! (whether the bucket of an idle leader answers), `snapshot` with `parts`, `audit` (whether a standby has
+//! the state of its leader), `hints` and `takeover` (when to try), and [`node`], which connects them.
+//! [`LogReader`] reads a log from outside and closes it, and [`seed()`] begins one with a state.
 
 pub mod address;
+mod answers;
 mod audit;
 pub mod body;
 pub mod bucket;
@@ -58,6 +59,7 @@ pub mod replica;
 mod requests;
 mod seed;
 mod serve;
+mod silence;
 #[cfg(test)]
 mod simulation;
 mod snapshot;

@@ -87,7 +87,8 @@ struct Work<'n, A> {
     has_waited: bool,
     /// Beats until another process claims the next epoch.
     beats: BoxFuture<'n, Intent>,
-    /// Ends when the claim of this leader or the seal before it is gone.
+    /// Ends when the claim of this leader or the seal before it is gone. Until then, it notes whether the
+    /// bucket is silent.
     fence: BoxFuture<'n, LogError>,
     /// At most one read of the claim of the next epoch.
     claim_checks: FuturesUnordered<BoxFuture<'n, Option<Intent>>>,
@@ -209,7 +210,7 @@ impl<R: Replica> Node<R> {
             timer: None,
             has_waited: false,
             beats: Box::pin(self.beat()),
-            fence: Box::pin(self.watch_fence()),
+            fence: Box::pin(self.watch_bucket()),
             claim_checks: FuturesUnordered::new(),
             claims: ClaimWatch::default(),
             is_claimed: false,

@@ -4,7 +4,7 @@ use std::{
     fmt::{self, Debug, Display, Formatter},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
 };
 
@@ -20,6 +20,9 @@ use crate::cost::Prices;
 
 /// The bounds of half a round trip, in milliseconds: a request takes 60 ms on average.
 const TRAVEL: (i64, i64) = (20, 41);
+
+/// How soon requests are answered after a silence, in milliseconds.
+const SILENCE_POLL: i64 = 100;
 
 /// Requests, or their share of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -53,11 +56,22 @@ pub struct MeteredStore {
     executor: Arc<Executor>,
     puts: AtomicU64,
     gets: AtomicU64,
+    /// How much longer half a round trip takes than usual, in milliseconds.
+    pub delay: AtomicI64,
+    /// Whether no request has an answer until this ends.
+    pub is_silent: AtomicBool,
 }
 
 impl MeteredStore {
     pub fn new(executor: Arc<Executor>) -> Self {
-        Self { inner: InMemory::new(), executor, puts: 0.into(), gets: 0.into() }
+        Self {
+            inner: InMemory::new(),
+            executor,
+            puts: 0.into(),
+            gets: 0.into(),
+            delay: 0.into(),
+            is_silent: false.into(),
+        }
     }
 
     /// The requests so far.
@@ -67,7 +81,11 @@ impl MeteredStore {
     }
 
     async fn travel(&self) {
-        self.executor.elapse(self.executor.between(TRAVEL.0, TRAVEL.1)).await;
+        let delay = self.delay.load(Ordering::Relaxed);
+        self.executor.elapse(self.executor.between(TRAVEL.0, TRAVEL.1) + delay).await;
+        while self.is_silent.load(Ordering::Relaxed) {
+            self.executor.elapse(SILENCE_POLL).await;
+        }
     }
 }
 
