@@ -69,6 +69,8 @@ struct Shared {
     names: RwLock<Arc<Names>>,
     counts: Mutex<Counts>,
     items: AtomicU64,
+    /// Rises whenever it may be another caller that has access.
+    tokens: AtomicU64,
 }
 
 impl Shared {
@@ -91,6 +93,7 @@ impl Shared {
         }
         drop(counts);
         self.items.fetch_add(effects.items, Ordering::Release);
+        self.tokens.fetch_add(effects.tokens, Ordering::Release);
     }
 }
 
@@ -178,6 +181,7 @@ impl SqliteStore {
             names: RwLock::new(Arc::new(names.clone())),
             counts: Mutex::new(counts),
             items: AtomicU64::new(1),
+            tokens: AtomicU64::new(0),
         });
         let writer = writer::Writer::start(db, names, Arc::clone(&shared))
             .map_err(|error| OpenError::Io { path: file.clone(), message: error.to_string() })?;

@@ -70,6 +70,8 @@ pub(super) struct Effects {
     pub named: bool,
     /// How many items that engines cache were written, which raises the items version.
     pub items: u64,
+    /// How many items were written that decide which callers have access.
+    pub tokens: u64,
     /// The versions of items in this transaction, because every claim checks the one of its queue.
     pub versions: HashMap<ItemKind, HashMap<String, Option<u64>>>,
 }

@@ -276,6 +276,7 @@ impl Group<'_> {
         let versions = self.effects.versions.entry(kind).or_default();
         versions.insert(name.to_owned(), bytes.is_some().then_some(version));
         self.effects.items += u64::from(kind.is_decided_under());
+        self.effects.tokens += u64::from(matches!(kind, ItemKind::Token | ItemKind::Closed));
         Ok(())
     }
 

@@ -212,7 +212,7 @@ mod tests {
     fn state(db: Connection) -> State {
         db.execute_batch(include_str!("migrations/0001_start.sql")).unwrap();
         let names = RwLock::new(Arc::new(Names::default()));
-        let shared = Shared { names, counts: Mutex::default(), items: 0.into() };
+        let shared = Shared { names, counts: Mutex::default(), items: 0.into(), tokens: 0.into() };
         State { db, names: Names::default(), shared: Arc::new(shared) }
     }
 

@@ -73,7 +73,7 @@ pub(super) async fn run(
         (Arc::new(SystemClock), Arc::new(SystemEntropy));
     let routes = LogRoutes {
         handle: handle.clone(),
-        replica: Arc::clone(&replica) as _,
+        replica: Arc::clone(&replica),
         clock: Arc::clone(&clock),
         entropy: Arc::clone(&entropy),
     };

@@ -98,6 +98,7 @@ impl State {
         self.publish_names(&self.names);
         *self.shared.counts.lock() = read_counts(&self.db)?;
         self.shared.items.fetch_add(1, Ordering::Release);
+        self.shared.tokens.fetch_add(1, Ordering::Release);
         Ok(tail)
     }
 
@@ -196,7 +197,7 @@ mod tests {
         // Behind a start record.
         position::write(&db, &Tail { next: Slot::FIRST.next(), ..Tail::START }).unwrap();
         let names = RwLock::new(Arc::new(Names::default()));
-        let shared = Shared { names, counts: Mutex::default(), items: 0.into() };
+        let shared = Shared { names, counts: Mutex::default(), items: 0.into(), tokens: 0.into() };
         State { db, names: Names::default(), shared: Arc::new(shared) }
     }
 
@@ -275,6 +276,30 @@ mod tests {
         assert_eq!(behind, position::read(&state.db).unwrap());
         let epoch = Slot::FIRST.epoch;
         assert_eq!(position::sealed(&state.db, &(epoch..=epoch)).unwrap()[&epoch], 2);
+    }
+
+    #[test]
+    fn a_change_of_tokens_raises_their_version_and_no_other() {
+        let mut state = state();
+        let version = |state: &State| state.shared.tokens.load(Ordering::Relaxed);
+        let set = |kind| {
+            let (name, bytes) = ("item".to_owned(), Some(b"{}".to_vec()));
+            vec![Write::SetItem { kind, name, was: 0, version: 1, bytes }]
+        };
+        for (txn, raised) in [
+            (vec![Write::AddJob(job("a").build())], 0),
+            (set(ItemKind::Queue), 0),
+            (set(ItemKind::TokenUse), 0),
+            (set(ItemKind::Token), 1),
+            // It is refused.
+            (set(ItemKind::Token), 1),
+            (set(ItemKind::Closed), 2),
+        ] {
+            apply(&mut state, vec![txn]).unwrap();
+            assert_eq!(version(&state), raised);
+        }
+        state.replace_by_nothing().unwrap();
+        assert_eq!(version(&state), 3, "the tokens of another state");
     }
 
     /// Damage of one machine must not decide what the others have decided otherwise.

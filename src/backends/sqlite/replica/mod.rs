@@ -27,7 +27,7 @@ use std::{
     collections::BTreeMap,
     ops::RangeInclusive,
     path::Path,
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, atomic::Ordering},
 };
 
 use async_trait::async_trait;
@@ -168,6 +168,12 @@ impl SqliteReplica {
     /// The store. Its commits go to the log once [`Self::connect`] was called.
     pub fn store(&self) -> Arc<SqliteStore> {
         Arc::clone(&self.store)
+    }
+
+    /// A number that rises whenever a record, or another state, may have changed which callers have access.
+    /// It has risen before the position shows the change.
+    pub fn tokens_version(&self) -> u64 {
+        self.store.shared.tokens.load(Ordering::Acquire)
     }
 
     /// Connects the store to the node of this replica.

@@ -24,7 +24,10 @@ use axum::{
 };
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
-use tidegate_backends::bucket_log::{Handle, Replica, Tail};
+use tidegate_backends::{
+    bucket_log::{Handle, Tail},
+    sqlite::SqliteReplica,
+};
 use tidegate_core::{
     error_code::ErrorCode,
     job::Encoding,
@@ -84,7 +87,7 @@ pub struct LogRoutes {
     /// The handle of the node.
     pub handle: Handle<Committed>,
     /// The local state of the node.
-    pub replica: Arc<dyn Replica<Answer = Committed>>,
+    pub replica: Arc<SqliteReplica>,
     /// Measures the age of proofs.
     pub clock: Arc<dyn Clock>,
     /// Draws request ids.

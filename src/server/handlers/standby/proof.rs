@@ -18,6 +18,7 @@ use axum::{
     middleware::Next,
     response::Response,
 };
+use tidegate_backends::bucket_log::Replica as _;
 use tidegate_core::time::Timestamp;
 use tokio::sync::Mutex;
 

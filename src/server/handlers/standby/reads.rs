@@ -12,7 +12,7 @@ use axum::{
     middleware::Next,
     response::Response,
 };
-use tidegate_backends::bucket_log::key::Slot;
+use tidegate_backends::bucket_log::Replica as _;
 use tidegate_core::error_code::ErrorCode;
 use tidegate_engine::Error;
 use tokio::sync::Mutex;
@@ -44,27 +44,28 @@ pub(super) struct Reads {
     log: LogRoutes,
     server: Server,
     auth: Arc<BuiltIn>,
-    /// The position that the known tokens reflect.
-    tokens_at: Mutex<Option<Slot>>,
+    /// The version of the known tokens.
+    tokens_version: Mutex<Option<u64>>,
 }
 
 impl Reads {
     pub(super) fn new(log: LogRoutes, server: Server, auth: Arc<BuiltIn>) -> Self {
-        Self { log, server, auth, tokens_at: Mutex::default() }
+        Self { log, server, auth, tokens_version: Mutex::default() }
     }
 
-    /// Reads the tokens again if the replica has changed: the leader may have revoked one.
+    /// Reads the tokens again if a record has changed them: the leader may have revoked one.
     async fn read_tokens(&self) -> Result<(), Error> {
-        let mut tokens_at = self.tokens_at.lock().await;
-        let here = self.log.replica.tail().next;
-        if *tokens_at == Some(here) {
+        let mut known = self.tokens_version.lock().await;
+        // A change after this, which the reads may see or not, has another version.
+        let version = self.log.replica.tokens_version();
+        if *known == Some(version) {
             return Ok(());
         }
         if self.server.is_closed().await? {
             self.auth.close();
         }
         self.server.publish_tokens().await?;
-        *tokens_at = Some(here);
+        *known = Some(version);
         Ok(())
     }
 }

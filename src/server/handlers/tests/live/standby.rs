@@ -60,7 +60,7 @@ impl LogNode {
     fn routes(&self, clock: Arc<dyn Clock>) -> LogRoutes {
         LogRoutes {
             handle: self.handle.clone(),
-            replica: Arc::clone(&self.replica) as _,
+            replica: Arc::clone(&self.replica),
             clock,
             entropy: Arc::new(SystemEntropy),
         }
