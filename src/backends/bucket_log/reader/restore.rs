@@ -33,7 +33,7 @@ use super::{
         tail::Tail,
         truncate::KEPT_SNAPSHOTS,
     },
-    LogReader, MAX_RESTARTS, Stop, read,
+    LogReader, MAX_RESTARTS, MIN_RETRY_DELAY, Stop, read,
 };
 
 /// Why the state as of an instant cannot be restored.
@@ -54,6 +54,13 @@ pub enum RestoreError {
     /// No server has led the log yet.
     #[error("the log has no records")]
     Empty,
+    /// An object before the instant is gone, and the newest snapshots do not need it. A truncation that is
+    /// under way, or has failed, has removed it, or the bucket has lost it.
+    #[error("the object {key} before that instant is gone, and servers do not keep it")]
+    Removed {
+        /// Its name.
+        key: String,
+    },
     /// The log or the replica cannot be used.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -88,6 +95,9 @@ fn before(snapshot: &Snapshot) -> Option<Epoch> {
     snapshot.previous().filter(|previous| *previous < snapshot.epoch)
 }
 
+/// An object that was found to be gone, and the first epoch of a snapshot that does not need it.
+type Gone = (ObjectKey, Epoch);
+
 /// How far the log was applied.
 struct Applied {
     records: u64,
@@ -108,9 +118,9 @@ impl LogReader {
     ) -> Result<RestoredState, RestoreError> {
         let beat = self.beat().await;
         let mut snapshots = self.kept_snapshots(beat.as_ref()).await?;
-        let mut restarts = 0;
+        let (mut restarts, mut delay, mut gone) = (0, MIN_RETRY_DELAY, None);
         loop {
-            let stop = match self.restore_from(&snapshots, replica, at, beat.as_ref()).await {
+            let stop = match self.restore_from(&snapshots, replica, at, beat.as_ref(), gone).await {
                 Ok(restored) => return restored,
                 Err(stop) => stop,
             };
@@ -120,10 +130,17 @@ impl LogReader {
             };
             snapshots = self.kept_snapshots(beat.as_ref()).await?;
             let is_replaced = snapshots.keys().next().is_some_and(|kept| *kept >= replaced_from);
-            restarts += 1;
-            if !is_replaced || restarts > MAX_RESTARTS {
+            if !is_replaced {
                 return Err(LogError::gone(&key).into());
             }
+            restarts += 1;
+            if restarts > MAX_RESTARTS {
+                return Err(RestoreError::Removed { key: key.to_string() });
+            }
+            gone = Some((key, replaced_from));
+            // A truncation removes several objects at once, in any order. Those before this one will be
+            // gone, too, and then an earlier snapshot is no base any more.
+            self.edge.back_off(&mut delay).await;
         }
     }
 
@@ -133,6 +150,7 @@ impl LogReader {
         replica: &R,
         at: Timestamp,
         beat: Option<&Beat>,
+        gone: Option<Gone>,
     ) -> Result<Result<RestoredState, RestoreError>, Stop> {
         let snapshot = match self.base(snapshots, at, beat).await? {
             Base::Snapshot(snapshot) => Some(snapshot),
@@ -142,6 +160,14 @@ impl LogReader {
                 return Ok(Err(earliest.map_or(RestoreError::Empty, too_early)));
             }
         };
+        let first = snapshot.as_ref().map_or(Epoch::FIRST, |snapshot| snapshot.epoch.next());
+        if let Some((key, replaced_from)) = gone
+            && first <= replaced_from
+            && read(&self.edge, &key).await?.is_none()
+        {
+            // The same object would be missing behind the same snapshot, whose parts may take long.
+            return Err(Stop::Gone { key, replaced_from });
+        }
         match &snapshot {
             Some(snapshot) => self.download(snapshot, replica).await?,
             None => replica.clear().await.map_err(LogError::from)?,

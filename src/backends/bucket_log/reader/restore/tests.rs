@@ -266,3 +266,47 @@ fn a_restore_goes_on_while_the_leader_truncates() {
     }
     assert!(restores > 0);
 }
+
+/// A log whose servers keep all snapshots, and have removed the tenth write. Returns its name, and the state
+/// at an instant after each write.
+fn history_with_gap() -> (Arc<Run>, &'static str, Vec<(Timestamp, State)>) {
+    let run = leader_that_keeps(1, Duration::from_hours(1));
+    let known = known_states(&run, 23);
+    run.lose(0);
+    let gap = "log/0000000003/000000000002";
+    remove(&run, gap);
+    (run, gap, known)
+}
+
+fn remove(run: &Arc<Run>, name: &str) {
+    let (store, path) = (Arc::clone(&run.store), Path::from(format!("log/{name}")));
+    run.complete(async move { store.delete(&path).await }).unwrap();
+}
+
+#[test]
+fn an_instant_behind_a_removed_record_is_refused() {
+    let (run, gap, known) = history_with_gap();
+    let refused = restored(&run, known[10].0);
+    let is_named = matches!(&refused, Err(RestoreError::Removed { key }) if key == gap);
+    assert!(is_named, "{refused:?}");
+    for number in [7, 12] {
+        assert_eq!(restored(&run, known[number].0).unwrap().0, known[number].1, "{number}");
+    }
+    run.end();
+}
+
+#[test]
+fn a_restore_waits_for_the_end_of_a_truncation() {
+    let (run, _, known) = history_with_gap();
+    let (store, executor) = (Arc::clone(&run.store), Arc::clone(&run.executor));
+    run.executor.spawn(Actor::Client, async move {
+        executor.elapse(4_000).await;
+        let path = Path::from("log/log/0000000003/000000000000");
+        store.delete(&path).await.unwrap();
+    });
+    match restored(&run, known[10].0) {
+        Err(RestoreError::TooEarly { earliest }) => assert!(earliest > known[10].0, "{earliest}"),
+        other => panic!("{other:?}"),
+    }
+    run.end();
+}
