@@ -37,7 +37,14 @@ use tidegate_engine::{
         faults::{Faults, FaultyStore},
     },
 };
-use tidegate_server::{Server, runtime::Handled};
+use tidegate_server::{
+    Server,
+    runtime::{Handled, Options},
+};
+use tokio::sync::mpsc;
+use tracing::level_filters::LevelFilter;
+
+use crate::logged::Log;
 
 fn ports(store: SharedStore) -> Ports {
     Ports {
@@ -150,6 +157,29 @@ async fn an_accepted_push_keeps_its_slot_through_a_store_failure() {
         tokio::task::yield_now().await;
     }
     server.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_that_is_late_at_a_stop_is_logged_once() {
+    let (log, _logging) = Log::capture(LevelFilter::WARN);
+    let (starts, mut started) = mpsc::unbounded_channel();
+    let ports = ports(Arc::new(MemoryStore::new()));
+    let server = Server::builder(ports, Arc::new(HttpTarget::new(Guard::default()).unwrap()))
+        .options(Options { shutdown: Duration::ZERO, ..Options::default() })
+        .handler(name("work"), 1, move |_| {
+            starts.send(()).unwrap();
+            Box::pin(std::future::pending())
+        })
+        .start()
+        .await
+        .unwrap();
+    server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+    server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap();
+    started.recv().await.unwrap();
+    server.drain().await;
+    server.stop().await;
+    let text = log.text();
+    assert_eq!(text.matches("still running at the stop").count(), 1, "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

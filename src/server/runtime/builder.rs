@@ -195,6 +195,7 @@ impl Builder {
             token_removal: tokio::sync::Mutex::default(),
             stopping: watch::Sender::new(StopPhase::Serving),
             stop_deadline: OnceLock::new(),
+            late_at_stop: OnceLock::new(),
             tasks: TaskTracker::new(),
             busy: TaskTracker::new(),
         });

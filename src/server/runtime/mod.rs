@@ -196,6 +196,8 @@ pub(crate) struct Inner {
     stopping: watch::Sender<StopPhase>,
     /// Until when a stop that has begun waits for `busy`.
     stop_deadline: OnceLock<Timestamp>,
+    /// Set once it was logged that `busy` has not ended until then.
+    late_at_stop: OnceLock<()>,
     /// All tasks. They end with a stop.
     tasks: TaskTracker,
     /// What a stop waits for as long as [`Options::shutdown`]: running attempts, and the tasks that
@@ -336,7 +338,10 @@ impl Server {
             biased;
             () = self.inner.busy.wait() => {}
             () = self.inner.engine.ports().clock.sleep_until(deadline) => {
-                tracing::warn!("some jobs were still running at the stop");
+                // A drain and the stop after it wait for the same jobs.
+                if self.inner.late_at_stop.set(()).is_ok() {
+                    tracing::warn!("some jobs were still running at the stop");
+                }
             }
         }
     }
