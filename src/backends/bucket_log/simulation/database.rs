@@ -18,7 +18,8 @@ use rusqlite::{Connection, OpenFlags, types::Value};
 use super::{
     bugs::Bug,
     kv::{Command, State},
-    world::{OpenNode, World, retire},
+    node::{OpenNode, retire},
+    world::World,
 };
 use crate::{
     bucket_log::{

@@ -17,7 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     bugs::Bug,
-    world::{OpenNode, World, retire},
+    node::{OpenNode, retire},
+    world::World,
 };
 use crate::bucket_log::{
     Durable, Frozen, Handle, LogRefusal, NextPart, Replica, ReplicaError, Restored, SnapshotParts,

@@ -16,22 +16,28 @@
 //! Most runs have replicas that are fast and show every state, in [`kv`]. Some have databases, in
 //! [`database`], whose rows are compared.
 //!
-//! Read [`world`] for the nodes and clients, [`network`] for the bucket, [`oracle`] for the
-//! invariants, [`bugs`] for the faults that the simulation must find, and [`replacement`] for nodes
-//! that replace a leader.
+//! Read [`world`] for a run and its faults, [`scenario`] for what varies, [`node`] and [`clients`] for
+//! those that take part, [`network`] for the bucket, [`oracle`] for the invariants, [`bugs`] for the
+//! faults that the simulation must find, [`quiet`] for worlds without random faults, and
+//! [`replacement`] for nodes that replace a leader.
 
 mod bugs;
+mod clients;
 mod database;
 pub(super) mod executor;
 pub(super) mod kv;
 mod network;
+mod node;
 mod oracle;
+mod quiet;
 mod replacement;
+mod scenario;
 mod world;
 
 use bugs::Bug;
 use replacement::REPLACED;
-use world::{STOPPED, Scenario, Summary, WITH_DATABASES, WITH_HINTS, WITHOUT_HINTS, World};
+use scenario::{STOPPED, Scenario, WITH_DATABASES, WITH_HINTS, WITHOUT_HINTS};
+use world::{Summary, World};
 
 /// Seeds that are searched for a planted bug, at least.
 const SEEDS_OF_A_BUG: u64 = 40;

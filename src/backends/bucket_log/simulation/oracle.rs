@@ -28,7 +28,9 @@ use super::{
     database::DatabaseReplica,
     kv::{Command, KvReplica, State, Version},
     network::{Direct, Objects},
-    world::{OpenNode, RunEntropy, World, settings},
+    node::{OpenNode, RunEntropy},
+    scenario::settings,
+    world::World,
 };
 use crate::bucket_log::{
     Edge, Node, Replica, Tail,

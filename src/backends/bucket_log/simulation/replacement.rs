@@ -8,7 +8,8 @@ use super::{
     executor::Actor,
     kv::Command,
     oracle,
-    world::{self, END_AT, NODES, Scenario, WITH_HINTS, WITHOUT_HINTS, World},
+    scenario::{self, Scenario, WITH_HINTS, WITHOUT_HINTS},
+    world::{END_AT, NODES, World},
 };
 use crate::bucket_log::{
     NodeSettings,
@@ -38,7 +39,7 @@ fn settings(node: usize) -> NodeSettings {
     NodeSettings {
         leads_at_start: node == REPLACEMENT,
         handover_interval: Duration::from_secs(5),
-        ..world::settings(node)
+        ..scenario::settings(node)
     }
 }
 
