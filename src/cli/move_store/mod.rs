@@ -180,12 +180,12 @@ fn keys(from: &Location, to: &Location, settings: &Settings) -> anyhow::Result<K
 
 /// How the target gets the key of the source.
 fn key_remedy(to: &Location) -> String {
+    let settings = "set `encryption_key`, `encryption_key_file` or `encryption_key_command`";
     match to.directory() {
-        Some(dir) => format!(
-            "set `encryption_key` or `encryption_key_file`, or copy the source's key file to {}",
-            key_file(dir).display()
-        ),
-        None => "set `encryption_key` or `encryption_key_file` to the key of the source".to_owned(),
+        Some(dir) => {
+            format!("{settings}, or copy the source's key file to {}", key_file(dir).display())
+        }
+        None => format!("{settings}, so that it gives the key of the source"),
     }
 }
 

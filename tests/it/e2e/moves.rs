@@ -126,7 +126,11 @@ async fn a_target_without_the_key_of_the_source_is_refused() {
     let other = data.with_extension("key");
     std::fs::write(&other, "bmV3IGtleSBvZiB0aGlydHktdHdvIGJ5dGVzLCB5ZXM=").unwrap();
     let said = refused(&run(&store, &other, &["--from", text(&data)]).await);
-    assert!(said.contains("type push") && said.contains("encryption_key"), "{said}");
+    assert!(said.contains("type push") && said.contains("encryption_key_command"), "{said}");
+    let to = data.with_extension("to");
+    let said = refused(&run(UNUSED, &other, &["--from", text(&data), "--to", text(&to)]).await);
+    assert!(said.contains("type push") && said.contains("encryption_key_command"), "{said}");
+    assert!(said.contains(text(&to.join("key"))), "{said}");
     setup.start().await.stop().await;
 }
 
