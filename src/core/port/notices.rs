@@ -29,6 +29,9 @@ pub enum Notice {
     Retries,
     /// A token changed.
     Tokens,
+    /// An application has requested jobs. No server sends it: the application does, in the transaction of
+    /// its requests.
+    Inbox,
     /// A server began or stopped, or its readers of the stream did.
     Servers,
     /// Changes for the readers of the stream.
@@ -52,12 +55,13 @@ pub struct ChangeBatch {
 }
 
 /// The notices without a value, by their texts.
-const WORDS: [(&str, Notice); 6] = [
+const WORDS: [(&str, Notice); 7] = [
     ("configuration", Notice::Configuration),
     ("operations", Notice::Operations),
     ("schedules", Notice::Schedules),
     ("retries", Notice::Retries),
     ("tokens", Notice::Tokens),
+    ("inbox", Notice::Inbox),
     ("servers", Notice::Servers),
 ];
 

@@ -1,7 +1,8 @@
 //! The function `enqueue` for applications, and the requests that it leaves.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, task::Poll, time::Duration};
 
+use futures_util::poll;
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
 use super::server::{RUNTIME, open, settings};
@@ -16,7 +17,7 @@ use tidegate_core::{
     job::JobId,
     port::{
         Clock as _, HealthCheck as _, Inbox as _, InboxClosing, InboxDepth, InboxPage,
-        InboxRequest, InboxRules, JobStore as _, Write,
+        InboxRequest, InboxRules, JobStore as _, Notice, Notices as _, Write,
         job_store::{Committed, CurrentRecord, ItemKind},
     },
 };
@@ -357,7 +358,9 @@ fn the_statements_of_the_page_work_as_printed() {
         .map(|block| block.split("```").next().unwrap())
         .map(|sql| sql.replace("tidegate", &format!("\"{schema}\"")).replace("shop", &role))
         .collect();
-    let [transaction, grants, with_parameters] = &statements[..] else { panic!("{statements:?}") };
+    let [transaction, grants, with_parameters, notify] = &statements[..] else {
+        panic!("{statements:?}")
+    };
     first(&fixture.application, &format!("CREATE ROLE {role} LOGIN")).unwrap();
     first(&fixture.application, grants).unwrap();
     fixture.add_type("invoice");
@@ -372,4 +375,16 @@ fn the_statements_of_the_page_work_as_printed() {
     first(&application, &prepared).unwrap();
     first(&application, r#"EXECUTE enqueue('{"order": 18}', '5 minutes')"#).unwrap();
     assert_eq!(fixture.requests().len(), 2);
+    let notices = fixture.store.notices();
+    let received = RUNTIME.block_on(async {
+        let mut receiving = notices.receive();
+        loop {
+            if let Poll::Ready(received) = poll!(&mut receiving) {
+                break received.unwrap();
+            }
+            // It may not listen yet.
+            application.batch_execute(notify).await.unwrap();
+        }
+    });
+    assert_eq!(received, BTreeSet::from([Notice::Inbox]));
 }

@@ -5,6 +5,8 @@
 //!   every second or more: those before it, too
 //! ```
 //!
+//! A transaction that does not wait for that sends a notice, which has the new requests read at once.
+//!
 //! A transaction that commits late leaves requests before the newest one. Their read may be slow while
 //! an old transaction keeps removed rows in the index. The other read stays fast.
 //!
@@ -16,7 +18,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::upgrade;
+use super::{Shared, upgrade};
 use crate::{
     runtime::{Inner, Server, WeakServer},
     telemetry::metrics,
@@ -38,6 +40,8 @@ use tidegate_engine::{
 pub(super) const INBOX: &str = "tidegate.inbox";
 /// The interval at which the owner polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(40);
+/// The least time between a read of the owner and one that a notice of an application causes.
+const NOTICE_INTERVAL: Duration = Duration::from_millis(5);
 /// The interval at which another server finds out whether it owns the inbox; and the wait after an
 /// error.
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
@@ -90,11 +94,13 @@ struct LateRead {
 }
 
 impl Reader {
-    /// Reads new requests, and earlier ones if it is their turn. The flag is whether there were any.
+    /// Reads new requests, and earlier ones if it is their turn. The turns of a read by a notice do not
+    /// count, because its interval is not over. The flag is whether there were any.
     async fn read(
         &mut self,
         inbox: &dyn Inbox,
         clock: &dyn Clock,
+        by_notice: bool,
     ) -> Result<(Vec<InboxRequest>, bool), StoreError> {
         let new = match inbox.requests(self.newest, u64::MAX, PAGE).await {
             Err(error) if self.newest == 0 => {
@@ -106,10 +112,10 @@ impl Reader {
         };
         let mut requests = new.requests;
         let had_new = new.last.is_some();
-        if self.turns_until_late > 0 {
+        if self.turns_until_late == 0 {
+            self.late.get_or_insert_default();
+        } else if !by_notice {
             self.turns_until_late -= 1;
-        } else if self.late.is_none() {
-            self.late = Some(LateRead::default());
         }
         let mut had_late = false;
         if let Some(LateRead { after, took }) = self.late.take() {
@@ -138,14 +144,16 @@ impl Reader {
 /// Adds the jobs of the inbox.
 pub(super) async fn read_inbox(server: WeakServer) -> Option<()> {
     let (mut reader, mut turns, mut had_some) = (Reader::default(), 0_u32, false);
+    let mut by_notice = false;
     loop {
         let (inner, shared) = upgrade(&server)?;
         let clock = Arc::clone(&inner.engine.ports().clock);
+        let began = clock.now();
         let inbox = shared.inbox.as_deref()?;
         let is_owner = inner.owns(INBOX);
         turns = turns.wrapping_add(1);
         let pause = if is_owner || had_some || turns.is_multiple_of(TURNS_OF_OTHERS) {
-            let read = match reader.read(inbox, &*clock).await {
+            let read = match reader.read(inbox, &*clock, by_notice).await {
                 Ok((requests, had)) => inner.accept_requests(requests).await.map(|()| had),
                 Err(error) => Err(error.into()),
             };
@@ -164,10 +172,24 @@ pub(super) async fn read_inbox(server: WeakServer) -> Option<()> {
             IDLE_INTERVAL
         };
         drop(inner);
-        if !pause.is_zero() {
-            clock.sleep(pause).await;
-        }
+        by_notice = match pause {
+            Duration::ZERO => false,
+            POLL_INTERVAL => tokio::select! {
+                () = clock.sleep(pause) => false,
+                () = notice_after(&shared, &*clock, began + NOTICE_INTERVAL) => true,
+            },
+            _ => {
+                clock.sleep(pause).await;
+                false
+            }
+        };
     }
+}
+
+/// Waits for a notice of an application, and until `earliest`.
+async fn notice_after(shared: &Shared, clock: &dyn Clock, earliest: Timestamp) {
+    shared.requested.notified().await;
+    clock.sleep_until(earliest).await;
 }
 
 impl Inner {

@@ -95,6 +95,8 @@ pub(super) struct Shared {
     members_changed: Notify,
     /// Notified when there is a bulk operation.
     operations: Notify,
+    /// Notified when an application has given notice of its requests.
+    requested: Notify,
     /// Notified when queues of this server may have no task yet.
     queues: Notify,
     /// Notified when a worker seems to run as many jobs as it can.
@@ -144,6 +146,7 @@ impl Shared {
             beat: Notify::new(),
             members_changed: Notify::new(),
             operations: Notify::new(),
+            requested: Notify::new(),
             queues: Notify::new(),
             full_workers: Notify::new(),
             running_read_at: tokio::sync::Mutex::default(),
@@ -307,6 +310,11 @@ impl Inner {
             Notice::Schedules => self.rescheduled.notify_one(),
             Notice::Retries => self.pending.notify_one(),
             Notice::Servers => shared.beat.notify_one(),
+            Notice::Inbox => {
+                if self.owns(inbox::INBOX) {
+                    shared.requested.notify_one();
+                }
+            }
             Notice::Changes(batch) => self.on_changes(shared, &batch),
             Notice::Tokens => {
                 let server = Server { inner: Arc::clone(self) };

@@ -118,6 +118,19 @@ async fn a_request_becomes_the_job_that_it_describes() {
 }
 
 #[tokio::test]
+async fn a_request_with_a_notice_is_read_before_the_next_poll() {
+    let deployment = Deployment::new();
+    let (_reader, _other) = deployment.reader_and_other().await;
+    for number in 0..5 {
+        deployment.request(requested(&format!("n-{number}")));
+        deployment.sender.send(BTreeSet::from([Notice::Inbox])).unwrap();
+        // Less than the interval of the polls, which begins with the read before.
+        let soon = Duration::from_millis(30);
+        deployment.until(soon, async || deployment.waiting().await.is_empty()).await;
+    }
+}
+
+#[tokio::test]
 async fn a_transaction_that_commits_late_is_found_among_others() {
     let deployment = Deployment::new();
     let (reader, _other) = deployment.reader_and_other().await;
