@@ -1,5 +1,6 @@
 //! Faults of servers on Postgres that no kill shows: a server is frozen for longer than every lease, its
-//! connections are cut, slow or silent, and Postgres itself is killed, restarted, lost or full.
+//! connections are cut, slow, silent or without answers, and Postgres itself is killed, restarted, lost or
+//! full.
 
 use std::{path::Path, process::Command, sync::Arc};
 
@@ -30,7 +31,7 @@ async fn lose_nothing(faults: usize) {
     for fault in 0..faults {
         running.go_on().await;
         let duration = running.chance.random_range(1500..3500);
-        match fault % 6 {
+        match fault % 7 {
             0 => {
                 // Its workers and callers wait for it. Leases end after a second.
                 let frozen = running.take_any();
@@ -39,17 +40,18 @@ async fn lose_nothing(faults: usize) {
                 kill(frozen.pid(), Signal::SIGCONT).unwrap();
                 running.add(frozen);
             }
-            4 => {
+            5 => {
                 let postgres = Arc::clone(&postgres);
                 tokio::task::spawn_blocking(move || postgres.kill_and_start()).await.unwrap();
             }
-            5 => {
+            6 => {
                 let postgres = Arc::clone(&postgres);
                 tokio::task::spawn_blocking(move || postgres.restart()).await.unwrap();
             }
             kind => {
                 let link = &links[running.chance.random_range(0..links.len())];
-                link.send_replace([Link::Cut, Link::Slow, Link::Silent][kind - 1]);
+                let kinds = [Link::Cut, Link::Slow, Link::Silent, Link::Unanswered];
+                link.send_replace(kinds[kind - 1]);
                 load::work(duration).await;
                 link.send_replace(Link::Good);
             }
