@@ -31,7 +31,7 @@ type Stage = (&'static str, &'static [(&'static str, &'static str)], &'static [&
 /// The load of the test with kills: five rounds of 200 jobs, where `./test` runs one.
 const ROUNDS: (&str, &str) = ("TIDEGATE_LOCAL_STACK_ROUNDS", "5");
 
-const STAGES: [Stage; 26] = [
+const STAGES: [Stage; 27] = [
     ("tests", &[], &["./test"]),
     ("dependencies, doc comments", &[], &["./test", "static"]),
     ("each crate alone", &[], &["bash", "-c", EACH_CRATE_ALONE]),
@@ -145,6 +145,7 @@ const STAGES: [Stage; 26] = [
         &["localstack/test"],
     ),
     ("Postgres 13 and 18", &[], &["tests/postgres/check"]),
+    ("Postgres behind PgBouncer", &[], &["tests/postgres/pooler"]),
     ("a log in Azure Blob Storage: Azurite", &[], &["tests/azurite/check"]),
     ("infrastructure: checkov, Terraform", &[], &["infra/check", "--full"]),
     ("packages: arm64 and x86_64, their sizes", &[], &["cargo", "xtask", "package"]),

@@ -46,6 +46,8 @@ mod single;
 mod statements;
 mod step;
 #[cfg(any(test, feature = "testkit"))]
+mod test_pooler;
+#[cfg(any(test, feature = "testkit"))]
 pub mod test_server;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,6 @@
 //! A Postgres server that all tests of a run share: started by the first one, without root, in a
-//! folder of its own, on a Unix socket. A shell stops it when the run ends, however it ends.
+//! folder of its own, on a Unix socket. A shell stops it when the run ends, however it ends. In one stage of
+//! the full check, a pooler is between it and the tests.
 
 #![allow(clippy::disallowed_methods, reason = "tests find the programs of this machine")]
 
@@ -23,10 +24,12 @@ use std::{
 
 use parking_lot::Mutex;
 
+use super::test_pooler;
+
 /// The socket's folder of the server that tests share.
 static SERVER: LazyLock<PathBuf> = LazyLock::new(|| shared().expect("Postgres can be started"));
 /// The port of servers that have only a socket, in whose name it is.
-const PORT: u16 = 5432;
+pub(super) const PORT: u16 = 5432;
 
 /// Settings of a server without durability, which no test needs.
 const SETTINGS: &str = "listen_addresses = ''\nfsync = off\nfull_page_writes = off\n\
@@ -54,7 +57,7 @@ fn programs() -> PathBuf {
 }
 
 /// The user that may run the server, if this one is root: Postgres refuses root.
-fn user() -> Option<(u32, u32)> {
+pub(super) fn user() -> Option<(u32, u32)> {
     let me = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let is_root = me.lines().any(|line| line.starts_with("Uid:\t0\t"));
     let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
@@ -66,7 +69,7 @@ fn user() -> Option<(u32, u32)> {
     is_root.then(|| numbers("postgres").or_else(|| numbers("nobody")).expect("a user for it"))
 }
 
-fn command(program: &Path, user: Option<(u32, u32)>) -> Command {
+pub(super) fn command(program: &Path, user: Option<(u32, u32)>) -> Command {
     let mut command = Command::new(program);
     if let Some((uid, gid)) = user {
         command.uid(uid).gid(gid);
@@ -94,6 +97,7 @@ fn shared() -> io::Result<PathBuf> {
     if UnixStream::connect(socket_of(&dir, PORT)).is_err() {
         drop(start(&dir, PORT, owner, "")?);
     }
+    test_pooler::start(&dir)?;
     Ok(dir)
 }
 
@@ -264,7 +268,7 @@ fn own_folder() -> PathBuf {
 }
 
 /// A folder that only the user of the server can enter, unless a process of this run has made it.
-fn make_folder(dir: &Path) -> io::Result<()> {
+pub(super) fn make_folder(dir: &Path) -> io::Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(dir) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(error),
@@ -298,12 +302,13 @@ fn add_settings(data: &Path, settings: &str) -> io::Result<()> {
     fs::File::options().append(true).open(file)?.write_all(settings.as_bytes())
 }
 
-/// Stops the server in `dir` when the process `owner` ends, and removes the folder.
+/// Stops the server in `dir`, and a pooler before it, when the process `owner` ends, and removes the folder.
 fn end_with(dir: &Path, owner: u32) -> io::Result<()> {
     let data = dir.join("data");
     let script = format!(
         "while kill -0 {owner}; do sleep 1; done; server=$(head -n 1 '{data}/postmaster.pid'); \
-         kill -QUIT $server; while kill -0 $server; do sleep 0.1; done; rm -rf '{dir}'",
+         kill -KILL $(cat '{dir}/pooler/pid'); kill -QUIT $server; \
+         while kill -0 $server; do sleep 0.1; done; rm -rf '{dir}'",
         data = data.display(),
         dir = dir.display()
     );
@@ -354,7 +359,7 @@ fn serve(dir: &Path, port: u16) -> io::Result<Child> {
 }
 
 /// The output of `future`. The caller may be on a runtime.
-fn wait_for<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> T {
+pub(super) fn wait_for<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> T {
     let waiter = std::thread::spawn(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.expect("a runtime can be made").block_on(future)
@@ -377,13 +382,14 @@ fn host_of(dir: &Path) -> String {
 }
 
 /// The socket of the server on `port` whose sockets are in `dir`.
-fn socket_of(dir: &Path, port: u16) -> PathBuf {
+pub(super) fn socket_of(dir: &Path, port: u16) -> PathBuf {
     dir.join(format!(".s.PGSQL.{port}"))
 }
 
-/// The address of a database of the server that tests share.
+/// The address of a database of the server that tests share. It leads through a pooler if there is one.
 pub fn address(database: &str) -> String {
-    address_in(&SERVER, database)
+    let pooler = test_pooler::folder(&SERVER);
+    address_in(pooler.as_deref().unwrap_or(&SERVER), database)
 }
 
 /// The socket of the server that tests share.

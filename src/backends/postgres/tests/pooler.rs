@@ -1,4 +1,5 @@
-//! A pooler that gives each transaction the same session, whichever connection it comes from.
+//! A pooler that gives each transaction the same session, whichever connection it comes from; and PgBouncer
+//! where it keeps a session for each connection.
 
 use std::{io, sync::Arc};
 
@@ -7,11 +8,12 @@ use tokio::{
     net::{UnixListener, UnixStream},
     sync::{Mutex, OwnedMutexGuard},
 };
+use tokio_postgres::{NoTls, SimpleQueryMessage};
 
-use super::server::{RUNTIME, clock, settings_at};
+use super::server::{RUNTIME, clock, settings, settings_at};
 use crate::postgres::{
     OpenError, PostgresStore,
-    test_server::{address_in, socket},
+    test_server::{address, address_in, socket},
 };
 
 /// Version 3.0 of the protocol.
@@ -96,4 +98,29 @@ fn a_pooler_in_transaction_mode_is_refused() {
     });
     let refused = opened.err().expect("it gives no connection a session of its own");
     assert!(matches!(refused, OpenError::Pooler), "{refused:?}");
+}
+
+/// What the console of PgBouncer shows for a setting.
+async fn shown(setting: &str) -> Option<String> {
+    let (console, connection) =
+        tokio_postgres::connect(&address("pgbouncer"), NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let rows = console.simple_query("SHOW CONFIG").await.unwrap();
+    rows.iter().find_map(|row| match row {
+        SimpleQueryMessage::Row(row) if row.get("key") == Some(setting) => {
+            row.get("value").map(str::to_owned)
+        }
+        _ => None,
+    })
+}
+
+/// It also shows that the addresses of the tests lead through the pooler.
+#[test]
+#[ignore = "needs PgBouncer; tests/postgres/pooler starts it"]
+fn sessions_are_kept_through_pgbouncer() {
+    RUNTIME.block_on(async {
+        assert_eq!(shown("pool_mode").await.as_deref(), Some("session"));
+        let opened = PostgresStore::open(settings(), clock()).await;
+        assert!(opened.is_ok(), "{:?}", opened.err());
+    });
 }
