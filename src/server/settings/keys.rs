@@ -123,6 +123,19 @@ mod tests {
     }
 
     #[test]
+    fn servers_of_one_store_need_a_given_key() {
+        let shared = Settings { store: Some("postgres://h/d".into()), ..Settings::default() };
+        let fault = shared.keys().map(drop).unwrap_err();
+        assert_eq!(fault.setting, "encryption_key");
+        for other in ["encryption_key_file", "encryption_key_command"] {
+            assert!(fault.problem.contains(other), "{fault}");
+        }
+        let given = Settings { encryption_key: Some(KEY.into()), ..shared };
+        assert!(matches!(given.keys(), Ok(KeySource::Given(_))));
+        assert!(matches!(Settings::default().keys(), Ok(KeySource::File(_))));
+    }
+
+    #[test]
     fn what_a_program_prints_is_not_shown() {
         let fault = of_command(&["echo", "hunter2"]).keys().map(drop).unwrap_err();
         assert_eq!(fault.setting, "encryption_key_command");
