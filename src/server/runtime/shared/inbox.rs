@@ -172,16 +172,17 @@ pub(super) async fn read_inbox(server: WeakServer) -> Option<()> {
             IDLE_INTERVAL
         };
         drop(inner);
-        by_notice = match pause {
-            Duration::ZERO => false,
-            POLL_INTERVAL => tokio::select! {
+        // After an error, notices would repeat it.
+        by_notice = if pause == POLL_INTERVAL {
+            tokio::select! {
                 () = clock.sleep(pause) => false,
                 () = notice_after(&shared, &*clock, began + NOTICE_INTERVAL) => true,
-            },
-            _ => {
-                clock.sleep(pause).await;
-                false
             }
+        } else {
+            if !pause.is_zero() {
+                clock.sleep(pause).await;
+            }
+            false
         };
     }
 }
