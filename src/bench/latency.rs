@@ -70,15 +70,12 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
         let way = "worker at another server, by polling alone";
         figures.extend(self::figures(way, &mut spans, meter.read(), BY_POLLING));
     }
-    let place = plan.new_place()?;
-    if let Place::Schema(schema) = &place {
-        let server = Process::serve(&place).await?;
-        let meter = server.meter();
-        let mut spans = by_transaction(schema, server.address, samples).await?;
-        let way = "a transaction of an application, worker over HTTP";
-        figures.extend(self::figures(way, &mut spans, meter.read(), BY_POLLING));
-        server.stop().await?;
-    }
+    let what = "a transaction of an application, worker over HTTP";
+    figures.extend(by_transaction(plan, what, Way::Transaction).await?);
+    let what = "a transaction with a notice, worker over HTTP";
+    let with_notice = by_transaction(plan, what, Way::NotifyingTransaction).await?;
+    // It has no goal.
+    figures.extend(with_notice.into_iter().map(|figure| Figure { reach: None, ..figure }));
     Ok(figures)
 }
 
@@ -108,24 +105,34 @@ pub(super) async fn over_http(
     to_worker(waiting, samples, Duration::ZERO, Way::Http(client, request)).await
 }
 
-/// Returns the times from the start of transactions that request a job in the database, to a worker that
-/// waits at `waiting`. Each transaction is a single statement.
+/// Measures the times from the start of transactions that request a job in the database, by `way` on a
+/// connection to it, to a worker that waits. Returns no figures without a database.
 async fn by_transaction(
-    place: &Schema,
-    waiting: SocketAddr,
-    samples: u64,
-) -> anyhow::Result<Vec<Duration>> {
+    plan: &BenchPlan,
+    what: &str,
+    way: fn(RawPostgres) -> Way,
+) -> anyhow::Result<Vec<Figure>> {
+    let place = plan.new_place()?;
+    let Place::Schema(schema) = &place else { return Ok(Vec::new()) };
+    let server = Process::serve(&place).await?;
+    let meter = server.meter();
     let now = Timestamp::from_millis(clock::since_epoch().as_millis() as i64);
-    let application = RawPostgres::open(place.settings()?, now).await?;
-    to_worker(waiting, samples, SPREAD, Way::Transaction(application)).await
+    let application = RawPostgres::open(schema.settings()?, now).await?;
+    let samples = plan.scaled(SAMPLES);
+    let mut spans = to_worker(server.address, samples, SPREAD, way(application)).await?;
+    let figures = self::figures(what, &mut spans, meter.read(), BY_POLLING);
+    server.stop().await?;
+    Ok(figures.into())
 }
 
 /// A way to enqueue a job.
 enum Way {
     /// This request on a connection to a server.
     Http(Connection, Vec<u8>),
-    /// A transaction in the database of the servers.
+    /// A transaction in the database of the servers, which is a single statement.
     Transaction(RawPostgres),
+    /// The same, and it notifies the servers.
+    NotifyingTransaction(RawPostgres),
 }
 
 impl Way {
@@ -133,6 +140,9 @@ impl Way {
         match self {
             Self::Http(client, request) => client.send(request).await?.ok().map(drop),
             Self::Transaction(application) => Ok(application.enqueue(JOB_TYPE, DATA).await?),
+            Self::NotifyingTransaction(application) => {
+                Ok(application.enqueue_and_notify(JOB_TYPE, DATA).await?)
+            }
         }
     }
 }

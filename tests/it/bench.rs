@@ -162,6 +162,8 @@ fn servers_on_postgres_are_measured_in_pairs() {
         let p50 = figure(&figures, &format!("idle latency, {way}: p50"));
         assert_eq!(goals(p50), (Some(reach), None), "{way}");
     }
+    let notified = figure(&figures, "idle latency, a transaction with a notice");
+    assert_eq!(goals(notified), (None, None));
     assert_eq!(goals(figure(&figures, "lateness of 300 delayed jobs: p99")).0, Some(20.0));
 }
 

@@ -18,6 +18,9 @@ use tidegate_core::{port::StoreError, time::Timestamp};
 
 /// The call of an application. The path of the connection has the schema.
 const ENQUEUE: &str = "SELECT enqueue($1::text, $2::text::json)";
+/// The same with a notice to the servers, whose channel has the name of the schema.
+const ENQUEUE_AND_NOTIFY: &str =
+    "SELECT enqueue($1::text, $2::text::json), pg_notify(current_schema(), 'inbox')";
 /// As many bytes as the fields of a job without its data.
 const SPEC: [u8; 120] = [7; 120];
 /// As many bytes as its lifecycle.
@@ -122,6 +125,16 @@ impl RawPostgres {
     /// The database's, or that `enqueue` refuses it.
     pub async fn enqueue(&self, job_type: &str, data: &str) -> Result<(), StoreError> {
         let added = self.link.query(ENQUEUE, &[&job_type, &data]).await;
+        added.map(|_| ()).map_err(Fault::into_error)
+    }
+
+    /// As [`Self::enqueue`]; the transaction also notifies the servers.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::enqueue`].
+    pub async fn enqueue_and_notify(&self, job_type: &str, data: &str) -> Result<(), StoreError> {
+        let added = self.link.query(ENQUEUE_AND_NOTIFY, &[&job_type, &data]).await;
         added.map(|_| ()).map_err(Fault::into_error)
     }
 
