@@ -120,7 +120,7 @@ async fn by_transaction(
     let application = RawPostgres::open(schema.settings()?, now).await?;
     let samples = plan.scaled(SAMPLES);
     let mut spans = to_worker(server.address, samples, SPREAD, way(application)).await?;
-    let figures = self::figures(what, &mut spans, meter.read(), BY_POLLING);
+    let figures = figures(what, &mut spans, meter.read(), BY_POLLING);
     server.stop().await?;
     Ok(figures.into())
 }

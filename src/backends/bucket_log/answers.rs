@@ -97,7 +97,9 @@ mod tests {
         let answers = Answers::default();
         for are_there in [true, true, false] {
             let together: Vec<_> = (0..8).map(|_| answers.begin()).collect();
-            together.into_iter().for_each(|request| request.end(false));
+            for request in together {
+                request.end(false);
+            }
             assert_eq!(answers.are_there(), are_there);
         }
         answers.begin().end(true);

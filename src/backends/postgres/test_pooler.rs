@@ -1,4 +1,4 @@
-//! PgBouncer between the tests and the Postgres server that they share. Only `tests/postgres/pooler` has it
+//! `PgBouncer` between the tests and the Postgres server that they share. Only `tests/postgres/pooler` has it
 //! started.
 
 #![allow(clippy::disallowed_methods, reason = "tests find the programs of this machine")]

@@ -1,4 +1,4 @@
-//! A pooler that gives each transaction the same session, whichever connection it comes from; and PgBouncer
+//! A pooler that gives each transaction the same session, whichever connection it comes from; and `PgBouncer`
 //! where it keeps a session for each connection.
 
 use std::{io, sync::Arc};
@@ -100,7 +100,7 @@ fn a_pooler_in_transaction_mode_is_refused() {
     assert!(matches!(refused, OpenError::Pooler), "{refused:?}");
 }
 
-/// What the console of PgBouncer shows for a setting.
+/// What the console of `PgBouncer` shows for a setting.
 async fn shown(setting: &str) -> Option<String> {
     let (console, connection) =
         tokio_postgres::connect(&address("pgbouncer"), NoTls).await.unwrap();
