@@ -9,14 +9,12 @@
 //!
 //! A send is a transaction of its own, and does not wait for the disk. The commits that it is about are
 //! durable, and a notice that is lost with the database costs a poll. So receivers get it earlier, and
-//! commits share the log with fewer flushes.
+//! commits share the log with fewer flushes. The setting ends with the transaction: no later one of the
+//! session has it, not even if a pooler gives the session to another connection.
 
 use std::{
     collections::BTreeSet,
-    sync::{
-        Arc,
-        atomic::{AtomicI32, Ordering},
-    },
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -35,14 +33,11 @@ use super::{
 };
 use tidegate_core::port::{Clock, Notice, Notices, StoreError};
 
-/// Sends a notification for each text of an array.
-const SEND: &str = "SELECT pg_notify($1, text) FROM unnest($2::text[]) text";
-/// What the connection that sends is set to.
-const SENDS_AT_ONCE: &str = "SET synchronous_commit = off";
+/// Sends a notification for each text of an array, in a transaction that does not wait for the disk.
+const SEND: &str = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, text) \
+     FROM unnest($2::text[]) text";
 /// The process of a connection's session.
 const SESSION: &str = "SELECT pg_backend_pid()";
-/// What is no process.
-const NO_SESSION: i32 = 0;
 /// The text that a server sends to itself: no notice.
 const ECHO: &str = "";
 /// How long a server waits for its own text.
@@ -63,9 +58,16 @@ pub struct PostgresNotices {
     /// Where its notices come from, after the first call.
     source: Mutex<Option<Source>>,
     /// The connection that sends.
-    sending: Mutex<Option<Link>>,
-    /// The process of its session, or of the one before.
-    sender: AtomicI32,
+    sending: Mutex<Option<Arc<Sending>>>,
+    /// The latest such connection, while it exists.
+    latest: parking_lot::Mutex<Weak<Sending>>,
+}
+
+/// A connection that sends.
+struct Sending {
+    link: Link,
+    /// The process of its session.
+    session: Option<i32>,
 }
 
 enum Source {
@@ -91,7 +93,7 @@ impl PostgresStore {
             shared: self.shared.clone(),
             source: Mutex::default(),
             sending: Mutex::default(),
-            sender: AtomicI32::new(NO_SESSION),
+            latest: parking_lot::Mutex::default(),
         }
     }
 }
@@ -138,33 +140,40 @@ impl PostgresNotices {
 
     async fn send_texts(&self, texts: &[String]) -> Result<(), Fault> {
         let mut sending = self.sending.lock().await;
-        let link = match sending.take().filter(|link| !link.is_closed()) {
-            Some(link) => link,
+        let open = match sending.take().filter(|it| !it.link.is_closed()) {
+            Some(open) => open,
             None => self.open_sending().await?,
         };
         // Kept unless the call fails or its caller leaves.
-        link.query(SEND, &[&self.readers.connector().schema(), &texts]).await?;
-        *sending = Some(link);
+        open.link.query(SEND, &[&self.readers.connector().schema(), &texts]).await?;
+        *sending = Some(open);
         Ok(())
     }
 
     /// A new connection that sends.
-    async fn open_sending(&self) -> Result<Link, Fault> {
+    async fn open_sending(&self) -> Result<Arc<Sending>, Fault> {
         let link = self.readers.connector().open().await.map_err(Fault::Broken)?;
-        link.run(SENDS_AT_ONCE).await?;
         let rows = link.query(SESSION, &[]).await?;
         let session = rows.first().and_then(|row| row.try_get(0).ok());
-        self.sender.store(session.unwrap_or(NO_SESSION), Ordering::Release);
-        Ok(link)
+        let opened = Arc::new(Sending { link, session });
+        *self.latest.lock() = Arc::downgrade(&opened);
+        Ok(opened)
     }
 
     /// The notice in a text that was received. None for other texts: a later release may have some. None
     /// for a notice of a queue that this server has sent: whatever commits a job here wakes the queue
     /// itself, and each wake has the next tick read the store.
-    fn notice_in(&self, Notified { session, text }: &Notified) -> Option<Notice> {
-        let is_own = *session == self.sender.load(Ordering::Acquire);
-        let notice: Notice = text.parse().ok()?;
-        (!is_own || !matches!(notice, Notice::Queue(_))).then_some(notice)
+    fn notice_in(&self, received: &Notified) -> Option<Notice> {
+        let notice: Notice = received.text.parse().ok()?;
+        let is_own = matches!(notice, Notice::Queue(_)) && self.has_session(received.session);
+        (!is_own).then_some(notice)
+    }
+
+    /// Whether `process` is that of the session that sends. After the connection has ended, the number may
+    /// be that of another server's session: a pooler reuses sessions, and the system reuses numbers.
+    fn has_session(&self, process: i32) -> bool {
+        let latest = self.latest.lock().upgrade();
+        latest.is_some_and(|it| !it.link.is_closed() && it.session == Some(process))
     }
 }
 
