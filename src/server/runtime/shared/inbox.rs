@@ -5,7 +5,7 @@
 //!   every second or more: those before it, too
 //! ```
 //!
-//! A transaction that does not wait for that sends a notice, which has the new requests read at once.
+//! A transaction may send a notice. Then the owner reads the new requests at once, and polls as before.
 //!
 //! A transaction that commits late leaves requests before the newest one. Their read may be slow while
 //! an old transaction keeps removed rows in the index. The other read stays fast.
@@ -94,8 +94,8 @@ struct LateRead {
 }
 
 impl Reader {
-    /// Reads new requests, and earlier ones if it is their turn. The turns of a read by a notice do not
-    /// count, because its interval is not over. The flag is whether there were any.
+    /// Reads new requests, and earlier ones if it is their turn. A read by a notice is no turn: it is in
+    /// addition to the polls. The flag is whether there were any requests.
     async fn read(
         &mut self,
         inbox: &dyn Inbox,
@@ -144,7 +144,7 @@ impl Reader {
 /// Adds the jobs of the inbox.
 pub(super) async fn read_inbox(server: WeakServer) -> Option<()> {
     let (mut reader, mut turns, mut had_some) = (Reader::default(), 0_u32, false);
-    let mut by_notice = false;
+    let (mut by_notice, mut poll_at) = (false, Timestamp::EPOCH);
     loop {
         let (inner, shared) = upgrade(&server)?;
         let clock = Arc::clone(&inner.engine.ports().clock);
@@ -174,8 +174,13 @@ pub(super) async fn read_inbox(server: WeakServer) -> Option<()> {
         drop(inner);
         // After an error, notices would repeat it.
         by_notice = if pause == POLL_INTERVAL {
+            let now = clock.now();
+            // Notices do not put off the next poll: only polls find the requests of late transactions.
+            if !by_notice {
+                poll_at = now + POLL_INTERVAL;
+            }
             tokio::select! {
-                () = clock.sleep(pause) => false,
+                () = clock.sleep(poll_at.since(now).min(POLL_INTERVAL)) => false,
                 () = notice_after(&shared, &*clock, began + NOTICE_INTERVAL) => true,
             }
         } else {

@@ -149,6 +149,26 @@ async fn a_transaction_that_commits_late_is_found_among_others() {
 }
 
 #[tokio::test]
+async fn notices_do_not_put_off_the_read_of_late_requests() {
+    let deployment = Deployment::new();
+    let (reader, _other) = deployment.reader_and_other().await;
+    let late = deployment.memory.draw_request_number();
+    deployment.request(requested("first"));
+    deployment.read().await;
+    deployment.memory.add_request(late, requested("late"));
+    let mut notified_at = None;
+    let found = async || {
+        // One at each instant, without a new request.
+        let now = deployment.clock.now();
+        if notified_at.replace(now) != Some(now) {
+            deployment.sender.send(BTreeSet::from([Notice::Inbox])).unwrap();
+        }
+        reader.engine().job(&name("late"), None).await.is_ok()
+    };
+    deployment.until(Duration::from_millis(1200), found).await;
+}
+
+#[tokio::test]
 async fn a_slow_read_of_all_requests_stops_no_new_one() {
     let deployment = Deployment::new();
     // Those of requests that were removed.
