@@ -33,6 +33,34 @@ fn next(job: &Job) -> (Job, Write) {
     (job.clone(), Write::SetJob { job, was, all: false })
 }
 
+/// The tick that changes `job` to its next revision. The ledger of its queue has the version of its
+/// revision.
+fn next_tick(job: &Job) -> (Job, Txn) {
+    let (version, queue) = (job.life.revision.0, &job.spec.queue);
+    let (changed, write) = next(job);
+    let ledger = Ledger { version: version + 1, ..Ledger::default() };
+    let batch = GrantBatch {
+        id: BatchId(version + 1),
+        ledger_version: version + 1,
+        grants: Vec::new(),
+        state: None,
+        unknown: UnknownFields::default(),
+    };
+    let txn = vec![
+        write,
+        Write::AddBatch(queue.clone(), batch),
+        Write::SetLedger { queue: queue.clone(), ledger, was: Expect::Is(version) },
+        Write::RemoveBatch(queue.clone(), BatchId(version)),
+    ];
+    (changed, txn)
+}
+
+/// Adds a job of revision 1, and the first ledger of its queue.
+fn first(job: &Job) -> Txn {
+    let (queue, ledger) = (job.spec.queue.clone(), Ledger { version: 1, ..Ledger::default() });
+    vec![Write::AddJob(job.clone()), Write::SetLedger { queue, ledger, was: Expect::Absent }]
+}
+
 #[test]
 fn many_readers_open_few_connections() {
     let store = open(&settings_of_a_database());
@@ -185,26 +213,7 @@ fn a_commit_is_cut_at_every_byte() {
 
 #[test]
 fn a_tick_is_cut_at_every_byte() {
-    // The ledger has the version of the job's revision.
-    cut_at_every_byte(EXECUTE, |one| {
-        let (version, queue) = (one.life.revision.0, &one.spec.queue);
-        let (changed, write) = next(one);
-        let ledger = Ledger { version: version + 1, ..Ledger::default() };
-        let batch = GrantBatch {
-            id: BatchId(version + 1),
-            ledger_version: version + 1,
-            grants: Vec::new(),
-            state: None,
-            unknown: UnknownFields::default(),
-        };
-        let txn = vec![
-            write,
-            Write::AddBatch(queue.clone(), batch),
-            Write::SetLedger { queue: queue.clone(), ledger, was: Expect::Is(version) },
-            Write::RemoveBatch(queue.clone(), BatchId(version)),
-        ];
-        (changed, txn)
-    });
+    cut_at_every_byte(EXECUTE, next_tick);
 }
 
 /// A commit whose connection is cut is written once or not at all, and is no success for its caller if
@@ -223,9 +232,7 @@ fn cut_at_every_byte(end: &'static [u8], change: impl Fn(&Job) -> (Job, Txn)) {
     let store = open(&settings_at(&address_in(&folder.0, "postgres")));
     RUNTIME.block_on(async {
         let mut one = job("one").build();
-        let (queue, ledger) = (one.spec.queue.clone(), Ledger { version: 1, ..Ledger::default() });
-        let first = Write::SetLedger { queue, ledger, was: Expect::Absent };
-        store.commit(vec![vec![Write::AddJob(one.clone()), first]]).await.unwrap();
+        store.commit(vec![first(&one)]).await.unwrap();
         let requests = (0..end.len()).map(Cut::Request);
         let mut unknown = 0;
         for place in requests.chain((0..).map(Cut::Answer)) {
@@ -264,18 +271,19 @@ fn cut_at_every_byte(end: &'static [u8], change: impl Fn(&Job) -> (Job, Txn)) {
 #[test]
 fn a_commit_that_no_standby_confirms_is_no_success() {
     let store = Arc::new(open(&settings_at(&OwnServer::start().address())));
-    let commit = |job: &Job| {
-        let (store, write) = (Arc::clone(&store), Write::AddJob(job.clone()));
-        RUNTIME.spawn(async move { store.commit(vec![vec![write]]).await })
+    let commit = |txn: Txn| {
+        let store = Arc::clone(&store);
+        RUNTIME.spawn(async move { store.commit(vec![txn]).await })
     };
-    RUNTIME.block_on(commit(&job("one").build())).unwrap().unwrap();
+    let one = job("one").build();
+    RUNTIME.block_on(commit(first(&one))).unwrap().unwrap();
     rows(&store, "ALTER SYSTEM SET synchronous_standby_names = 'absent'");
     rows(&store, "SELECT pg_reload_conf()");
     let cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
     // Commits do not wait before another process of the server has read the setting too.
     let waits = (0..1000).find_map(|n| {
         let job = job(&format!("two-{n}")).build();
-        let committing = commit(&job);
+        let committing = commit(vec![Write::AddJob(job.clone())]);
         while rows(&store, cancel).is_empty() {
             if committing.is_finished() {
                 return None;
@@ -285,8 +293,18 @@ fn a_commit_that_no_standby_confirms_is_no_success() {
         Some((job, committing))
     });
     let (two, committing) = waits.expect("a commit waits for the standby");
-    let answer = RUNTIME.block_on(committing).unwrap();
-    assert!(matches!(answer, Err(StoreError::Unavailable(_))), "{answer:?}");
-    let found = RUNTIME.block_on(store.get(std::slice::from_ref(&two.id))).unwrap();
-    assert_eq!(found, [Ok(Some(two))]);
+    let is_no_success = |answer: Result<Vec<Committed>, StoreError>, written: Job| {
+        assert!(matches!(answer, Err(StoreError::Unavailable(_))), "{answer:?}");
+        let found = RUNTIME.block_on(store.get(std::slice::from_ref(&written.id))).unwrap();
+        assert_eq!(found, [Ok(Some(written))]);
+    };
+    is_no_success(RUNTIME.block_on(committing).unwrap(), two);
+    // A tick, which is one statement.
+    let (changed, txn) = next_tick(&one);
+    let committing = commit(txn);
+    while rows(&store, cancel).is_empty() {
+        assert!(!committing.is_finished(), "a tick waits for the standby");
+        std::thread::yield_now();
+    }
+    is_no_success(RUNTIME.block_on(committing).unwrap(), changed);
 }
