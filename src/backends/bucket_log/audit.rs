@@ -38,7 +38,7 @@ const MAX_WAITING: usize = 16;
 struct Audited {
     /// The hash of the seal.
     seal: Hash,
-    /// None if a row is damaged.
+    /// None if the state is damaged.
     digest: Option<StateDigest>,
     /// How often its manifest was looked for.
     reads: u32,
@@ -72,23 +72,25 @@ impl Audit {
             return;
         };
         let Computing { epoch, seal, .. } = computing;
-        let digest = match computed {
-            Ok(Some(digest)) => Some(digest),
+        match computed {
+            Ok(Some(digest)) => self.add(epoch, Audited { seal, digest: Some(digest), reads: 0 }),
             // The replica has no digests.
-            Ok(None) => return,
-            Err(error @ ReplicaError::Damaged(_)) => {
-                let error = ErrorChain(&error);
-                tracing::error!(%epoch, %error, "the local state behind the seal is damaged");
-                None
-            }
-            // The disk may have failed once, or it is full. Nothing is known of the state.
-            Err(error) => {
-                let error = ErrorChain(&error);
-                tracing::warn!(%epoch, %error, "the digest of the local state could not be computed");
-                return;
-            }
-        };
-        self.add(epoch, Audited { seal, digest, reads: 0 });
+            Ok(None) => {}
+            Err(error) => self.note_error(epoch, seal, &error),
+        }
+    }
+
+    /// Notes that the state behind the seal of `epoch` has no digest. Damage is a difference. After any
+    /// other error nothing is known of the state: the disk may have failed once, or it is full.
+    fn note_error(&mut self, epoch: Epoch, seal: Hash, error: &ReplicaError) {
+        let is_damaged = matches!(error, ReplicaError::Damaged(_));
+        let error = ErrorChain(error);
+        if is_damaged {
+            tracing::error!(%epoch, %error, "the local state behind the seal is damaged");
+            self.add(epoch, Audited { seal, digest: None, reads: 0 });
+        } else {
+            tracing::warn!(%epoch, %error, "the digest of the local state could not be computed");
+        }
     }
 
     /// Adds a digest, which waits for the manifest of `epoch`. Of too many, the oldest waits no longer.
@@ -148,7 +150,7 @@ impl<R: Replica> Node<R> {
     /// Freezes the local state if it is the state behind a seal, for a digest that the next poll begins to
     /// compute. A node that is behind passes several seals before that, and keeps the last one only: a
     /// frozen database makes SQLite's own log grow. A leader computes the digest of its snapshot. A state
-    /// that cannot be frozen is not compared: following does not need the comparison.
+    /// that cannot be frozen does not stop the node: following does not need the comparison.
     pub(super) async fn begin_audit(&self) {
         let Tail { next, hash: seal, .. } = self.replica.tail();
         let Some(epoch) = next.epoch.previous().filter(|_| next.seq == 0) else { return };
@@ -158,8 +160,7 @@ impl<R: Replica> Node<R> {
         let mut frozen = match self.replica.freeze().await {
             Ok(frozen) => frozen,
             Err(error) => {
-                let error = ErrorChain(&error);
-                tracing::warn!(%epoch, %error, "the local state behind the seal is not compared");
+                self.audit.lock().note_error(epoch, seal, &error);
                 return;
             }
         };

@@ -65,6 +65,10 @@ pub trait Replica: Send + Sync {
     ) -> Result<BTreeMap<Epoch, u64>, ReplicaError>;
 
     /// The state as it is now, whatever is applied later.
+    ///
+    /// # Errors
+    ///
+    /// As [`Frozen::digest`].
     async fn freeze(&self) -> Result<Box<dyn Frozen>, ReplicaError>;
 
     /// Replaces the state by a frozen one. If a part is missing, or the parts are not

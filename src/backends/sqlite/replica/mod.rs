@@ -242,7 +242,7 @@ impl Replica for SqliteReplica {
 
     async fn freeze(&self) -> Result<Box<dyn Frozen>, ReplicaError> {
         let frozen = snapshot::freeze(self.store.file()).map_err(StoreError::from);
-        Ok(Box::new(frozen.map_err(ReplicaError::new)?))
+        Ok(Box::new(frozen.map_err(snapshot::unread)?))
     }
 
     async fn restore(&self, parts: &mut dyn SnapshotParts) -> Result<Restored, ReplicaError> {

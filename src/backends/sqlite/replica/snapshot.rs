@@ -149,13 +149,13 @@ impl Frozen for FrozenDatabase {
         });
         let (database, digest) = read.await.map_err(ReplicaError::new)?;
         self.database = Some(database);
-        digest.map(Some).map_err(undigested)
+        digest.map(Some).map_err(unread)
     }
 }
 
-/// Why a state has no digest. Only what was read proves damage: a request that the disk did not answer, or
-/// a file that could not be opened, may pass.
-fn undigested(error: StoreError) -> ReplicaError {
+/// Why a state could not be read. Only what was read proves damage: a request that the disk did not answer,
+/// or a file that could not be opened, may pass.
+pub(super) fn unread(error: StoreError) -> ReplicaError {
     if matches!(error, StoreError::Corrupt(_)) {
         ReplicaError::damaged(error)
     } else {
@@ -307,9 +307,12 @@ mod tests {
         execute(&replica, "INSERT INTO heads (queue, version, head) VALUES (1, 1, x'00')");
         let damaged = replica.freeze().await.unwrap().digest().await.unwrap_err();
         assert!(matches!(damaged, ReplicaError::Damaged(_)), "{damaged:?}");
+        execute(&replica, "INSERT OR REPLACE INTO log_tail VALUES (1, 0, 0, zeroblob(32), 0)");
+        let damaged = replica.freeze().await.map(drop).unwrap_err();
+        assert!(matches!(damaged, ReplicaError::Damaged(_)), "{damaged:?}");
         for code in [rusqlite::ffi::SQLITE_IOERR_READ, rusqlite::ffi::SQLITE_NOMEM] {
             let failed = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
-            let failed = undigested(Failure::from(failed).into());
+            let failed = unread(Failure::from(failed).into());
             assert!(matches!(failed, ReplicaError::Failed(_)), "{failed:?}");
         }
     }
