@@ -180,9 +180,9 @@ async fn restore(reader: &LogReader, dir: &Path, at: Timestamp) -> Result<Restor
             "its newest record is of {newest}, and records of later instants may still come"
         )),
         RestoreError::Empty => Failure::Refused("no server has led it yet".into()),
-        RestoreError::Removed { key } => Failure::Refused(format!(
-            "the object {key} before that instant is gone, and servers do not keep it; name a later instant"
-        )),
+        removed @ RestoreError::Removed { .. } => {
+            Failure::Refused(format!("{removed}; name a later instant"))
+        }
         RestoreError::Log(error) => other(error),
     })?;
     let detached = tokio::task::spawn_blocking(move || replica.detach()).await;

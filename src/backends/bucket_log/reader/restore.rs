@@ -56,7 +56,9 @@ pub enum RestoreError {
     Empty,
     /// An object before the instant is gone, and the newest snapshots do not need it. A truncation that is
     /// under way, or has failed, has removed it, or the bucket has lost it.
-    #[error("the object {key} before that instant is gone, and servers do not keep it")]
+    #[error(
+        "the object {key} before that instant is gone: a server has removed it, or the bucket has lost it"
+    )]
     Removed {
         /// Its name.
         key: String,
