@@ -96,9 +96,10 @@ impl State {
             }
         }
         self.publish_names(&self.names);
-        *self.shared.counts.lock() = read_counts(&self.db)?;
+        // Before the counts, which may fail: readers see the other database already.
         self.shared.items.fetch_add(1, Ordering::Release);
         self.shared.tokens.fetch_add(1, Ordering::Release);
+        *self.shared.counts.lock() = read_counts(&self.db)?;
         Ok(tail)
     }
 
