@@ -119,7 +119,7 @@ pub(super) struct Leadership {
     has_caught_up: AtomicBool,
     /// The epoch of the newest snapshot that the state of this node, or of a standby, has differed from.
     difference: Mutex<Option<Epoch>>,
-    /// Whether a read of this leader waits for an answer, and has for long.
+    /// Whether the bucket is silent: a read of this leader has waited for an answer for long.
     is_silent: AtomicBool,
 }
 

@@ -69,7 +69,7 @@ struct Shared {
     names: RwLock<Arc<Names>>,
     counts: Mutex<Counts>,
     items: AtomicU64,
-    /// Rises whenever it may be another caller that has access.
+    /// Rises with each change that may decide which callers have access.
     tokens: AtomicU64,
 }
 
