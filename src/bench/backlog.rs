@@ -134,6 +134,6 @@ async fn serve(place: &Place) -> anyhow::Result<Process> {
 async fn drain_over_http(servers: &[Process], plan: &BenchPlan) -> anyhow::Result<f64> {
     limit::enqueue(&servers[0], JOB_TYPE, plan.drain).await?;
     let start = clock::instant();
-    rickover::drain(servers, "default", plan.clients, plan.drain).await?;
+    rickover::drain(servers, "default", plan.clients, plan.drain, rickover::SHORT_WAIT).await?;
     Ok(plan.drain as f64 / start.elapsed().as_secs_f64())
 }

@@ -22,6 +22,9 @@ const BATCHES: usize = 16;
 const BATCH: usize = 1000;
 /// The workers of the drain.
 const WORKERS: usize = 1024;
+/// How long a lease request waits for a job. A report and a claim take a request to the storage each, after
+/// the one that is under way.
+const WAIT: Duration = Duration::from_millis(300);
 /// How much longer than a request to the storage an answer may take, in milliseconds.
 const MORE_MS: f64 = 15.0;
 
@@ -73,7 +76,7 @@ async fn with_delay(plan: &BenchPlan, delay: Duration) -> anyhow::Result<Vec<Fig
     let server = Process::serve_with_log(&place, &storage).await?;
     limit::enqueue(&server, JOB_TYPE, plan.drain).await?;
     let meter = server.meter();
-    drain(slice::from_ref(&server), "default", WORKERS, plan.drain).await?;
+    drain(slice::from_ref(&server), "default", WORKERS, plan.drain, WAIT).await?;
     let drained = meter.read();
     server.stop().await?;
     let what = format!("drain {} {with}, {WORKERS} workers", plan.drain);

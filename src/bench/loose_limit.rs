@@ -4,7 +4,13 @@
 
 use std::time::Duration;
 
-use super::{BenchPlan, clock, figure::Figure, limit, process::Process, rickover::drain};
+use super::{
+    BenchPlan, clock,
+    figure::Figure,
+    limit,
+    process::Process,
+    rickover::{SHORT_WAIT, drain},
+};
 
 /// The limit: more than the workers.
 const LIMIT: u64 = 10_000;
@@ -92,6 +98,6 @@ pub(super) async fn turn(
 ) -> anyhow::Result<Duration> {
     limit::enqueue(&servers[0], queue, jobs).await?;
     let start = clock::instant();
-    drain(servers, queue, workers, jobs).await?;
+    drain(servers, queue, workers, jobs, SHORT_WAIT).await?;
     Ok(start.elapsed())
 }

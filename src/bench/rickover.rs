@@ -23,6 +23,9 @@ use super::{
 /// The longest duration of each half.
 const PATIENCE: Duration = Duration::from_mins(10);
 
+/// How long a lease request waits for a job at a server that answers at once.
+pub(super) const SHORT_WAIT: Duration = Duration::from_millis(50);
+
 /// Takes the measurement.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     let place = plan.new_place()?;
@@ -31,7 +34,7 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     within(PATIENCE, enqueue(&server, plan)).await??;
     let enqueued = enqueuing.read();
     let draining = server.meter();
-    drain(slice::from_ref(&server), "default", plan.clients, plan.drain).await?;
+    drain(slice::from_ref(&server), "default", plan.clients, plan.drain, SHORT_WAIT).await?;
     let drained = draining.read();
     server.stop().await?;
     let (jobs, clients) = (plan.drain, plan.clients);
@@ -74,12 +77,13 @@ async fn enqueue(server: &Process, plan: &BenchPlan) -> anyhow::Result<()> {
 }
 
 /// Runs the `jobs` waiting jobs of `queue` with workers of all servers in turn, until the last one is
-/// reported.
+/// reported. A lease request waits up to `wait` for a job. At the end, that time is part of the result.
 pub(super) async fn drain(
     servers: &[Process],
     queue: &str,
     workers: usize,
     jobs: u64,
+    wait: Duration,
 ) -> anyhow::Result<()> {
     let done = Arc::new(AtomicU64::new(0));
     let start = clock::instant();
@@ -90,7 +94,7 @@ pub(super) async fn drain(
         let done = Arc::clone(&done);
         working.push(tokio::spawn(async move {
             while done.load(Ordering::Relaxed) < jobs {
-                for lease in worker.lease(1, 0.05).await? {
+                for lease in worker.lease(1, wait.as_secs_f64()).await? {
                     worker.succeeded(&lease);
                     done.fetch_add(1, Ordering::Relaxed);
                 }
