@@ -13,6 +13,7 @@ use super::{
     rickover, single,
 };
 use crate::cli::context::pause;
+use tidegate_backends::postgres::RawPostgres;
 use tidegate_core::{
     job::{Payload, TypeName, type_config::TypeConfig},
     queue::QueueConfig,
@@ -90,10 +91,12 @@ async fn figures(place: &Place, plan: &BenchPlan) -> anyhow::Result<Vec<Figure>>
         ("drain with a loose limit", plan.drain as f64 / loose.as_secs_f64()),
     ];
     let mut costs = Vec::new();
-    if let Place::Schema(_) = place {
+    if let Place::Schema(schema) = place {
         servers.extend(Process::serve_all(place, SERVERS - servers.len()).await?);
         let (limited, ..) = limit::run(&servers, limit::LIMIT, limit::jobs(plan)).await?;
         rates.push(("limit 10 of three servers", limited));
+        // Or the database would do this in the next minute, which is no idle load.
+        RawPostgres::open(schema.settings()?, clock::now()).await?.vacuum().await?;
         let spent = idle::run(&servers, plan.window).await?;
         costs.extend(spent.postgres.map(|postgres| {
             let percent = idle::percent(postgres, spent.wall, SERVERS);

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
+use tidegate_core::time::Timestamp;
+
 /// A point to measure from.
 #[expect(clippy::disallowed_methods, reason = "a measure of time is what this command is for")]
 pub(super) fn instant() -> Instant {
@@ -15,6 +17,11 @@ pub(super) fn instant() -> Instant {
 )]
 pub(super) fn since_epoch() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+}
+
+/// Returns the time of day.
+pub(super) fn now() -> Timestamp {
+    Timestamp::from_millis(since_epoch().as_millis() as i64)
 }
 
 /// The value below which `share` of `spans` are, in milliseconds; zero if there are none.

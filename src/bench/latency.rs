@@ -21,7 +21,7 @@ use super::{
 };
 use crate::cli::context::pause;
 use tidegate_backends::postgres::RawPostgres;
-use tidegate_core::{job::Job, time::Timestamp};
+use tidegate_core::job::Job;
 use tidegate_engine::request::{LeaseRequest, Report, ReportOutcome};
 use tidegate_server::runtime::Server;
 
@@ -116,8 +116,7 @@ async fn by_transaction(
     let Place::Schema(schema) = &place else { return Ok(Vec::new()) };
     let server = Process::serve(&place).await?;
     let meter = server.meter();
-    let now = Timestamp::from_millis(clock::since_epoch().as_millis() as i64);
-    let application = RawPostgres::open(schema.settings()?, now).await?;
+    let application = RawPostgres::open(schema.settings()?, clock::now()).await?;
     let samples = plan.scaled(SAMPLES);
     let mut spans = to_worker(server.address, samples, SPREAD, way(application)).await?;
     let figures = figures(what, &mut spans, meter.read(), BY_POLLING);

@@ -7,7 +7,6 @@ use anyhow::Context as _;
 use super::{
     BenchPlan, JOB_TYPE, clock, embedded::within, figure::Figure, process::Process, worker::Worker,
 };
-use tidegate_core::time::Timestamp;
 
 /// Jobs.
 const JOBS: u64 = 300;
@@ -21,7 +20,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     let place = plan.new_place()?;
     let server = Process::serve(&place).await?;
-    let from = Timestamp::from_millis(clock::since_epoch().as_millis() as i64) + FIRST;
+    let from = clock::now() + FIRST;
     let due = move |number: u64| from + APART * number as u32;
     let job = |number| {
         format!(

@@ -6,13 +6,13 @@ use futures_util::future::try_join_all;
 use super::ids;
 use crate::bench::{DATA, clock};
 use tidegate_backends::postgres::{OpenError, RawPostgres, Settings};
-use tidegate_core::{port::StoreError, time::Timestamp};
+use tidegate_core::port::StoreError;
 
 /// Returns the connections of a run.
 pub(in crate::bench) async fn connections(
     settings: &Settings,
 ) -> Result<Vec<RawPostgres>, OpenError> {
-    let now = Timestamp::from_millis(clock::since_epoch().as_millis() as i64);
+    let now = clock::now();
     let mut connections = Vec::with_capacity(RawPostgres::CONNECTIONS);
     for _ in 0..RawPostgres::CONNECTIONS {
         connections.push(RawPostgres::open(settings.clone(), now).await?);
