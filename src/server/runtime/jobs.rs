@@ -99,7 +99,7 @@ impl Server {
         found
     }
 
-    /// Adds a job that is missing, if it waits in the inbox. Returns whether it did.
+    /// Adds a job that is missing, if it waits in the inbox. Returns whether the store may have it now.
     async fn is_added_now(&self, id: &JobId, is_missing: bool) -> Result<bool, Error> {
         #[cfg(any(test, feature = "embedded"))]
         if is_missing {

@@ -199,8 +199,8 @@ async fn notice_after(shared: &Shared, clock: &dyn Clock, earliest: Timestamp) {
 }
 
 impl Inner {
-    /// Adds the job of this id if the inbox has its request. Returns whether it had. A request that
-    /// may change a waiting job is left to the reader, which keeps their order.
+    /// Adds the job of this id if the inbox has its request. Returns whether the store may have the job
+    /// now. A request that may change a waiting job is left to the reader, which keeps their order.
     pub(in crate::runtime) async fn take_from_inbox(
         self: &Arc<Self>,
         id: &JobId,
@@ -215,11 +215,13 @@ impl Inner {
             job.is_ok_and(|job| job.options.unique.as_ref().is_some_and(Unique::merges))
         };
         match request {
-            Some(request) if !merges(&request) => {
+            Some(request) if merges(&request) => Ok(false),
+            Some(request) => {
                 self.accept_requests(vec![request]).await?;
                 Ok(true)
             }
-            _ => Ok(false),
+            // A reader may have added it after the caller looked for the job.
+            None => Ok(true),
         }
     }
 
