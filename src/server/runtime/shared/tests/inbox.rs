@@ -9,6 +9,7 @@ use tidegate_core::{
     port::{Inbox, InboxClosing, InboxDepth, InboxPage, InboxRequest, InboxRules},
     time::Timestamp,
 };
+use tidegate_engine::{Error, request::JobPatch};
 
 fn requested(id: &str) -> InboxRequest {
     InboxRequest {
@@ -27,11 +28,20 @@ fn with_options(id: &str, options: &str) -> InboxRequest {
     InboxRequest { options: options.to_owned().into(), ..requested(id) }
 }
 
-/// An inbox with so many removed rows that a read from its start fails.
-struct SlowInbox(Arc<MemoryStore>);
+/// What goes wrong with an inbox.
+#[derive(PartialEq, Eq)]
+enum Fault {
+    /// It has so many removed rows that a read from its start fails.
+    SlowStart,
+    /// Whoever looks for one request comes after a server that adds its job.
+    Overtaken,
+}
+
+/// An inbox with a fault.
+struct FaultyInbox(Arc<MemoryStore>, Fault);
 
 #[async_trait]
-impl Inbox for SlowInbox {
+impl Inbox for FaultyInbox {
     async fn set_rules(&self, rules: InboxRules) -> Result<(), StoreError> {
         self.0.set_rules(rules).await
     }
@@ -41,7 +51,7 @@ impl Inbox for SlowInbox {
     }
 
     async fn requests(&self, after: u64, until: u64, limit: u32) -> Result<InboxPage, StoreError> {
-        if after == 0 {
+        if after == 0 && self.1 == Fault::SlowStart {
             return Err(StoreError::unavailable("canceling statement due to statement timeout"));
         }
         self.0.requests(after, until, limit).await
@@ -56,6 +66,9 @@ impl Inbox for SlowInbox {
     }
 
     async fn request(&self, id: &JobId) -> Result<Option<InboxRequest>, StoreError> {
+        while self.1 == Fault::Overtaken && self.0.request(id).await?.is_some() {
+            tokio::task::yield_now().await;
+        }
         self.0.request(id).await
     }
 }
@@ -66,6 +79,17 @@ impl Deployment {
         let (reader, other) = self.two(INBOX).await;
         reader.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
         (reader, other)
+    }
+
+    /// As [`Self::reader_and_other`], after a transaction that requests "late" and commits after the read
+    /// of a later request.
+    async fn with_late_request(&self) -> (Server, Server) {
+        let servers = self.reader_and_other().await;
+        let late = self.memory.draw_request_number();
+        self.request(requested("first"));
+        self.read().await;
+        self.memory.add_request(late, requested("late"));
+        servers
     }
 
     /// Commits a transaction that requests this.
@@ -133,11 +157,7 @@ async fn a_request_with_a_notice_is_read_before_the_next_poll() {
 #[tokio::test]
 async fn a_transaction_that_commits_late_is_found_among_others() {
     let deployment = Deployment::new();
-    let (reader, _other) = deployment.reader_and_other().await;
-    let late = deployment.memory.draw_request_number();
-    deployment.request(requested("first"));
-    deployment.read().await;
-    deployment.memory.add_request(late, requested("late"));
+    let (reader, _other) = deployment.with_late_request().await;
     // The newest request is never the only one left to read.
     let mut number = 0;
     let found = async || {
@@ -151,11 +171,7 @@ async fn a_transaction_that_commits_late_is_found_among_others() {
 #[tokio::test]
 async fn notices_do_not_put_off_the_read_of_late_requests() {
     let deployment = Deployment::new();
-    let (reader, _other) = deployment.reader_and_other().await;
-    let late = deployment.memory.draw_request_number();
-    deployment.request(requested("first"));
-    deployment.read().await;
-    deployment.memory.add_request(late, requested("late"));
+    let (reader, _other) = deployment.with_late_request().await;
     let mut notified_at = None;
     let found = async || {
         // One at each instant, without a new request.
@@ -175,7 +191,7 @@ async fn a_slow_read_of_all_requests_stops_no_new_one() {
     for _ in 0..20_000 {
         deployment.memory.draw_request_number();
     }
-    let slow = Arc::new(SlowInbox(Arc::clone(&deployment.memory)));
+    let slow = Arc::new(FaultyInbox(Arc::clone(&deployment.memory), Fault::SlowStart));
     let server = deployment.start_with(Some(slow)).await;
     server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
     for number in 0..100 {
@@ -337,6 +353,31 @@ async fn a_job_can_be_used_before_a_server_has_added_it() {
 }
 
 #[tokio::test]
+async fn a_job_is_found_that_is_added_while_its_request_is_read() {
+    let deployment = Deployment::new();
+    let inbox = FaultyInbox(Arc::clone(&deployment.memory), Fault::Overtaken);
+    let server = deployment.start_with(Some(Arc::new(inbox))).await;
+    server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+    let id = |last: &str| name::<JobId>(&format!("01kb6x0000000000000000000{last}"));
+    for (last, what) in [("a", "read"), ("b", "changed"), ("c", "cancelled")] {
+        let id = id(last);
+        deployment.request(requested(id.as_str()));
+        let patch = JobPatch { priority: Some(Some(7)), ..JobPatch::default() };
+        let done = async {
+            match what {
+                "read" => server.job(&id, None).await.map(drop),
+                "changed" => server.patch(&id, None, patch, None).await.map(drop),
+                _ => server.cancel(&id, None, false).await.map(drop),
+            }
+        };
+        deployment.within(BY_NOTICE, done).await.unwrap_or_else(|why| panic!("{what}: {why}"));
+    }
+    let missing = id("d");
+    let error = deployment.within(BY_NOTICE, server.job(&missing, None)).await.unwrap_err();
+    assert!(matches!(error, Error::NotFound { .. }), "{error}");
+}
+
+#[tokio::test]
 async fn another_server_reads_for_an_owner_that_does_not() {
     let (deployment, _owner, other) = loop {
         let deployment = Deployment::new();
@@ -359,7 +400,7 @@ async fn the_requests_that_wait_are_in_the_metrics() {
     let _recording = metrics::set_default_local_recorder(&recorder);
     let deployment = Deployment::new();
     // It is never read.
-    let slow = Arc::new(SlowInbox(Arc::clone(&deployment.memory)));
+    let slow = Arc::new(FaultyInbox(Arc::clone(&deployment.memory), Fault::SlowStart));
     let _server = deployment.start_with(Some(slow)).await;
     let shows = |line: &str| recorder.handle().render().lines().any(|shown| shown == line);
     deployment.pass(BY_NOTICE).await;
