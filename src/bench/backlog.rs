@@ -11,6 +11,7 @@ use super::{
     place::Place,
     process::Process,
     rickover, single,
+    worker::Worker,
 };
 use crate::cli::context::pause;
 use tidegate_backends::postgres::RawPostgres;
@@ -136,7 +137,8 @@ async fn serve(place: &Place) -> anyhow::Result<Process> {
 /// Returns the jobs per second that workers finish over HTTP.
 async fn drain_over_http(servers: &[Process], plan: &BenchPlan) -> anyhow::Result<f64> {
     limit::enqueue(&servers[0], JOB_TYPE, plan.drain).await?;
+    let workers = Worker::open_all(servers, plan.clients, "default").await?;
     let start = clock::instant();
-    rickover::drain(servers, "default", plan.clients, plan.drain, rickover::SHORT_WAIT).await?;
+    rickover::drain(workers, plan.drain, rickover::SHORT_WAIT).await?;
     Ok(plan.drain as f64 / start.elapsed().as_secs_f64())
 }

@@ -4,7 +4,7 @@ use std::{slice, time::Duration};
 
 use super::{
     BenchPlan, DATA, JOB_TYPE, batch, clock, figure::Figure, http, limit, process::Process,
-    rickover::drain, storage::Storage,
+    rickover::drain, storage::Storage, worker::Worker,
 };
 
 /// The times of a request to the storage.
@@ -75,8 +75,9 @@ async fn with_delay(plan: &BenchPlan, delay: Duration) -> anyhow::Result<Vec<Fig
     let (place, storage) = (plan.new_place()?, Storage::start(delay).await?);
     let server = Process::serve_with_log(&place, &storage).await?;
     limit::enqueue(&server, JOB_TYPE, plan.drain).await?;
+    let workers = Worker::open_all(slice::from_ref(&server), WORKERS, "default").await?;
     let meter = server.meter();
-    drain(slice::from_ref(&server), "default", WORKERS, plan.drain, WAIT).await?;
+    drain(workers, plan.drain, WAIT).await?;
     let drained = meter.read();
     server.stop().await?;
     let what = format!("drain {} {with}, {WORKERS} workers", plan.drain);

@@ -10,6 +10,7 @@ use super::{
     limit,
     process::Process,
     rickover::{SHORT_WAIT, drain},
+    worker::Worker,
 };
 
 /// The limit: more than the workers.
@@ -97,7 +98,8 @@ pub(super) async fn turn(
     jobs: u64,
 ) -> anyhow::Result<Duration> {
     limit::enqueue(&servers[0], queue, jobs).await?;
+    let workers = Worker::open_all(servers, workers, queue).await?;
     let start = clock::instant();
-    drain(servers, queue, workers, jobs, SHORT_WAIT).await?;
+    drain(workers, jobs, SHORT_WAIT).await?;
     Ok(start.elapsed())
 }

@@ -33,8 +33,9 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     let enqueuing = server.meter();
     within(PATIENCE, enqueue(&server, plan)).await??;
     let enqueued = enqueuing.read();
+    let workers = Worker::open_all(slice::from_ref(&server), plan.clients, "default").await?;
     let draining = server.meter();
-    drain(slice::from_ref(&server), "default", plan.clients, plan.drain, SHORT_WAIT).await?;
+    drain(workers, plan.drain, SHORT_WAIT).await?;
     let drained = draining.read();
     server.stop().await?;
     let (jobs, clients) = (plan.drain, plan.clients);
@@ -76,21 +77,13 @@ async fn enqueue(server: &Process, plan: &BenchPlan) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs the `jobs` waiting jobs of `queue` with workers of all servers in turn, until the last one is
-/// reported. A lease request waits up to `wait` for a job. At the end, that time is part of the result.
-pub(super) async fn drain(
-    servers: &[Process],
-    queue: &str,
-    workers: usize,
-    jobs: u64,
-    wait: Duration,
-) -> anyhow::Result<()> {
+/// Runs the `jobs` waiting jobs of the queue of `workers`, until the last one is reported. A lease request
+/// waits up to `wait` for a job. At the end, that time is part of the result.
+pub(super) async fn drain(workers: Vec<Worker>, jobs: u64, wait: Duration) -> anyhow::Result<()> {
     let done = Arc::new(AtomicU64::new(0));
     let start = clock::instant();
     let mut working = Vec::new();
-    for number in 0..workers {
-        let address = servers[number % servers.len()].address;
-        let mut worker = Worker::open(address, number, queue).await?;
+    for mut worker in workers {
         let done = Arc::clone(&done);
         working.push(tokio::spawn(async move {
             while done.load(Ordering::Relaxed) < jobs {

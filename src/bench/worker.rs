@@ -5,7 +5,10 @@ use std::net::SocketAddr;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::http::{self, Connection};
+use super::{
+    http::{self, Connection},
+    process::Process,
+};
 
 /// A worker with a connection of its own.
 pub(super) struct Worker {
@@ -50,6 +53,19 @@ impl Worker {
     ) -> anyhow::Result<Self> {
         let selector = format!(r#""queue":"{queue}","worker":"bench-{number}","#);
         Ok(Self { connection: Connection::open(address).await?, selector, reports: Vec::new() })
+    }
+
+    /// As many workers for `queue`, connected to all servers in turn.
+    pub(super) async fn open_all(
+        servers: &[Process],
+        workers: usize,
+        queue: &str,
+    ) -> anyhow::Result<Vec<Self>> {
+        let mut open = Vec::with_capacity(workers);
+        for (number, server) in (0..workers).zip(servers.iter().cycle()) {
+            open.push(Self::open(server.address, number, queue).await?);
+        }
+        Ok(open)
     }
 
     /// Leases at most `max` jobs, waiting for the first, and sends the reports so far.

@@ -32,7 +32,7 @@ use tidegate_server::{
     auth::{Anonymous, Authenticate, BuiltIn, JwtAuthenticator, TokenItem, oidc::SignIn},
     dashboard::ConsoleOptions,
     handlers::{self, ApiOptions},
-    listener::{Limits, Listener},
+    listener::{Limits, Listener, listen},
     runtime::{Builder, Options, Server},
     settings::{LogFormat, Settings, Sources, reference_list, unknown_variables},
     telemetry::{
@@ -294,8 +294,7 @@ async fn bind(settings: &Settings) -> anyhow::Result<Bound> {
         head: settings.head_timeout_seconds.duration(),
         idle: settings.idle_timeout_seconds.duration(),
     };
-    let socket = TcpListener::bind(settings.listen)
-        .await
+    let socket = listen(settings.listen)
         .with_context(|| format!("listen: {} cannot be listened on", settings.listen))?;
     let address = socket.local_addr()?;
     Ok(Bound { socket, address, limits })

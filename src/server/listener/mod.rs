@@ -13,13 +13,16 @@ mod connections;
 mod exchange;
 mod stream;
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::Router;
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::{rt::TokioIo, server::graceful::GracefulShutdown};
 use tidegate_core::port::{Clock, Entropy};
-use tokio::{net::TcpListener, sync::watch};
+use tokio::{
+    net::{TcpListener, TcpSocket},
+    sync::watch,
+};
 
 use self::{
     connections::Connections,
@@ -31,6 +34,24 @@ use crate::handlers::refused_head;
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How many connections may wait to be accepted. The system may allow fewer (`net.core.somaxconn` of
+/// Linux). A client that finds no place tries again after a second, so all workers of a deployment need one
+/// when they connect at once, as after a restart of the server.
+const BACKLOG: u32 = 4096;
+
+/// A socket that listens on `address`.
+///
+/// # Errors
+///
+/// The system's, such as for an address that is in use.
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // Connections of a process that has ended do not hold the address.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
 
 /// The bounds of the connections.
 #[derive(Clone, Copy, Debug)]
@@ -129,5 +150,28 @@ async fn sweep(connections: std::sync::Weak<Connections>, clock: Arc<dyn Clock>)
             return;
         };
         connections.sweep();
+    }
+}
+
+// Other systems have lower bounds of their own.
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use tokio::{net::TcpStream, time::timeout};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn many_clients_connect_at_once() {
+        let socket = listen(([127, 0, 0, 1], 0).into()).unwrap();
+        let address = socket.local_addr().unwrap();
+        // Nothing accepts them: those without a place would try again for ever.
+        let connect = async {
+            let mut clients = Vec::new();
+            for _ in 0..300 {
+                clients.push(TcpStream::connect(address).await.unwrap());
+            }
+            clients.len()
+        };
+        assert_eq!(timeout(Duration::from_secs(30), connect).await, Ok(300));
     }
 }
