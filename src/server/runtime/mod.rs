@@ -455,10 +455,16 @@ impl Inner {
         task: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<Option<T>> {
         let mut stopping = self.stopping.subscribe();
+        // Some have kilobytes, and each layer around a task would copy them.
+        let mut task = Box::pin(task);
         self.tasks.spawn(async move {
+            let stopped = stopping.wait_for(|phase| *phase == StopPhase::Stopped);
             tokio::select! {
-                output = task => Some(output),
-                _ = stopping.wait_for(|phase| *phase == StopPhase::Stopped) => None,
+                // One that ends at once needs no place among those that wait for the stop.
+                biased;
+                output = &mut task => Some(output),
+                // A task that is always busy leaves it no part of what a poll may do.
+                _ = tokio::task::unconstrained(stopped) => None,
             }
         })
     }

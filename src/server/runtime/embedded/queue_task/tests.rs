@@ -288,6 +288,18 @@ async fn nothing_of_a_server_is_left_after_its_stop() {
 }
 
 #[tokio::test]
+async fn a_task_that_is_always_busy_ends_with_its_server() {
+    let server = builder(&Arc::new(FakeClock::default())).start().await.unwrap();
+    let busy = server.inner.spawn(async {
+        loop {
+            tokio::task::consume_budget().await;
+        }
+    });
+    server.stop().await;
+    assert!(busy.await.unwrap().is_none());
+}
+
+#[tokio::test]
 async fn a_job_that_found_its_handler_full_runs_when_it_is_free() {
     let clock = Arc::new(FakeClock::default());
     let (free, gate) = tokio::sync::watch::channel(false);
