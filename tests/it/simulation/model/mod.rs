@@ -132,17 +132,10 @@ impl Model {
     }
 
     fn live_of(&self, queue: &QueueName, ledger: &Ledger) -> Granted {
-        let mut live = Granted::new();
-        for named in &ledger.batches {
-            let grants =
-                self.batches.get(&(queue.clone(), named.id)).map_or(&[][..], |batch| &batch.grants);
-            for (_, grant) in
-                grants.iter().enumerate().filter(|(index, _)| !named.released.has(*index))
-            {
-                live.insert((grant.job.clone(), grant.version), grant.clone());
-            }
-        }
-        live
+        unreleased(&self.batches, queue, ledger)
+            .into_iter()
+            .map(|grant| ((grant.job.clone(), grant.version), grant.clone()))
+            .collect()
     }
 
     /// Records writes that happened in one transaction.
@@ -172,28 +165,32 @@ impl Model {
     /// Checks what no single write shows: grants that outlive their jobs, and running jobs without
     /// a grant.
     pub fn audit(&mut self, now: Timestamp, faults_until: Timestamp) {
+        // It runs whenever time passes, so it clones no grant.
+        let (jobs, batches) = (&self.jobs, &self.batches);
+        let granted: HashMap<&QueueName, Vec<&Grant>> = self
+            .ledgers
+            .iter()
+            .map(|(queue, ledger)| (queue, unreleased(batches, queue, ledger)))
+            .collect();
         let mut faults = Vec::new();
-        for queue in self.ledgers.keys() {
-            for key in self.live(queue).into_keys() {
-                if self.jobs.get(&key.0).is_some_and(|job| job.life.version == key.1) {
-                    continue;
-                }
-                let since = *self.idle.entry(key.clone()).or_insert(now);
-                if now > since.max(faults_until) + AUDIT_INTERVAL + Duration::from_secs(10) {
-                    faults.push(format!(
-                        "the slot of {} is kept since {since}, though it left version {}",
-                        key.0, key.1.0
-                    ));
-                }
+        for grant in granted.values().flatten() {
+            if jobs.get(&grant.job).is_some_and(|job| job.life.version == grant.version) {
+                continue;
+            }
+            let since = *self.idle.entry((grant.job.clone(), grant.version)).or_insert(now);
+            if now > since.max(faults_until) + AUDIT_INTERVAL + Duration::from_secs(10) {
+                faults.push(format!(
+                    "the slot of {} is kept since {since}, though it left version {}",
+                    grant.job, grant.version.0
+                ));
             }
         }
-        for job in self.jobs.values() {
+        for job in jobs.values() {
             if let State::Running(run) = &job.life.state
                 && run.granted
-                && !self
-                    .live(&job.spec.queue)
-                    .get(&(job.id.clone(), job.life.version))
-                    .is_some_and(|grant| grant.starts(job))
+                && !granted
+                    .get(&job.spec.queue)
+                    .is_some_and(|grants| grants.iter().any(|grant| grant.starts(job)))
             {
                 faults.push(format!("I4: {} runs, and no grant watches it", job.id));
             }
@@ -254,4 +251,21 @@ impl Model {
             self.fault(fault);
         }
     }
+}
+
+/// The grants of `ledger`, which is that of `queue`, that are not released.
+fn unreleased<'a>(
+    batches: &'a HashMap<(QueueName, BatchId), GrantBatch>,
+    queue: &QueueName,
+    ledger: &Ledger,
+) -> Vec<&'a Grant> {
+    let mut grants = Vec::new();
+    for named in &ledger.batches {
+        if let Some(batch) = batches.get(&(queue.clone(), named.id)) {
+            let all = batch.grants.iter().enumerate();
+            let kept = all.filter(|(index, _)| !named.released.has(*index));
+            grants.extend(kept.map(|(_, grant)| grant));
+        }
+    }
+    grants
 }
