@@ -7,11 +7,11 @@ use std::{
 
 use rand::{RngExt, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 
-use super::{add, claim, done, refused, step};
+use super::{add, all_done, claim, done, refused, step};
 use crate::testkit::builders::{at, job, name};
 use tidegate_core::{
     job::{Job, JobId, Lifecycle, Revision, Spec, TypeName},
-    port::job_store::{Committed, DuePage, DueQuery, DueRange, JobStore, ScanQuery, Write},
+    port::job_store::{DuePage, DueQuery, DueRange, JobStore, ScanQuery, Write},
     queue::{
         order::{Order, Position},
         waiting::WaitingCount,
@@ -57,14 +57,7 @@ async fn fill(store: &dyn JobStore, chance: &mut StdRng) -> Vec<Job> {
             txns.push(vec![Write::AddJob(waiting)]);
         }
     }
-    if store.capabilities().atomicity.is_atomic() {
-        let answers = store.commit(txns).await.expect("the store answers");
-        assert!(answers.iter().all(|answer| matches!(answer, Committed::All)));
-    } else {
-        for txn in txns {
-            done(store, txn).await;
-        }
-    }
+    all_done(store, &txns).await;
     scheduled
 }
 

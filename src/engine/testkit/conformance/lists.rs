@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rand::{RngExt, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 
-use super::{claim, done, step};
+use super::{all_done, claim, done, step};
 use crate::testkit::builders::{at, job, name};
 use tidegate_core::{
     job::{Event, Job, Outcome, Phase, Value},
@@ -29,7 +29,7 @@ const STATES: [StateFilter; 7] = [
 async fn fill(store: &dyn JobStore) -> Vec<Job> {
     use tidegate_core::job::lifecycle::{Failure, Reason, RetryDecision};
     let chance = &mut StdRng::seed_from_u64(3);
-    let mut jobs = Vec::new();
+    let (mut jobs, mut txns) = (Vec::new(), Vec::new());
     for n in 0..300 {
         let mut now = job(&format!("job-{}-{n}", chance.random_range(10..99)))
             .queue(["mail", "other"].choose(chance).expect("there are choices"))
@@ -40,7 +40,7 @@ async fn fill(store: &dyn JobStore) -> Vec<Job> {
             .attribute("size", chance.random_range(0..3))
             .partition(["", "p"].choose(chance).expect("there are choices"))
             .build();
-        done(store, vec![Write::AddJob(now.clone())]).await;
+        txns.push(vec![Write::AddJob(now.clone())]);
         let mut running = claim(&now, true);
         if let Event::Claim { worker, .. } = &mut running {
             *worker = chance.random_bool(0.5).then(|| "w1".into());
@@ -58,11 +58,12 @@ async fn fill(store: &dyn JobStore) -> Vec<Job> {
         for event in events {
             let when = at(if event == Event::Expire { 1000 } else { 500 });
             let (write, next) = step(&now, event, when);
-            done(store, vec![write]).await;
+            txns.push(vec![write]);
             now = next;
         }
         jobs.push(now);
     }
+    all_done(store, &txns).await;
     jobs
 }
 
@@ -258,8 +259,9 @@ pub async fn depth_equals_a_recount(store: &dyn JobStore) {
     count(&[]).await;
     let mut jobs = fill(store).await;
     count(&jobs).await;
+    let mut changes = Vec::new();
     for job in jobs.split_off(200) {
-        done(store, vec![Write::RemoveJob { id: job.id, was: job.life.revision }]).await;
+        changes.push(vec![Write::RemoveJob { id: job.id, was: job.life.revision }]);
     }
     for job in &mut jobs {
         // Only the revision changes, and then the type.
@@ -271,8 +273,9 @@ pub async fn depth_equals_a_recount(store: &dyn JobStore) {
             let mut spec = tidegate_core::job::Spec::clone(&job.spec);
             spec.job_type = name(&kind);
             job.spec = spec.into();
-            done(store, vec![Write::SetJob { job: job.clone(), was, all }]).await;
+            changes.push(vec![Write::SetJob { job: job.clone(), was, all }]);
         }
     }
+    all_done(store, &changes).await;
     count(&jobs).await;
 }

@@ -150,12 +150,21 @@ async fn refused(store: &dyn JobStore, txn: Txn) -> (usize, CurrentRecord) {
     }
 }
 
+/// Commits transactions that must succeed, in their order and many in a call.
+async fn all_done(store: &dyn JobStore, txns: &[Txn]) {
+    for txns in txns.chunks(100) {
+        let answers = store.commit(txns.to_vec()).await.expect("the store answers");
+        assert_eq!(answers.len(), txns.len(), "one answer per transaction");
+        for answer in answers {
+            assert!(matches!(answer, Committed::All), "{answer:?}");
+        }
+    }
+}
+
 /// Adds jobs, each in its own transaction.
 async fn add(store: &dyn JobStore, jobs: impl IntoIterator<Item = Job>) {
     let txns: Vec<Txn> = jobs.into_iter().map(|job| vec![Write::AddJob(job)]).collect();
-    for answer in store.commit(txns).await.expect("the store answers") {
-        assert!(matches!(answer, Committed::All), "{answer:?}");
-    }
+    all_done(store, &txns).await;
 }
 
 /// The stored version of `job`, which must exist.
