@@ -186,11 +186,11 @@ mod tests {
         }
     }
 
-    /// Short commands, whose lengths take more room than they do.
+    /// A million short commands: without their lengths they would be 4 MB under the bound.
     #[test]
     fn the_largest_group_can_be_read_and_a_larger_one_not() {
-        let command = Bytes::from_static(b"1234");
-        let mut commands = vec![command.clone(); MAX_GROUP_BYTES / 8];
+        let command = Bytes::from_static(&[b'c'; 60]);
+        let mut commands = vec![command.clone(); MAX_GROUP_BYTES / 64];
         assert_eq!(plain_bytes(&commands), MAX_GROUP_BYTES);
         assert_eq!(unpack(&pack(&commands)).unwrap().len(), commands.len());
         commands.push(command);

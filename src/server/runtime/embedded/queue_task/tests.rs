@@ -20,8 +20,12 @@ use crate::{
 };
 use tidegate_api::NewLogLine;
 use tidegate_core::{
-    job::{Outcome, Payload, lifecycle::HandBack, type_config::TypeConfig},
-    port::job_store::SharedStore,
+    job::{
+        Outcome, Payload,
+        lifecycle::HandBack,
+        type_config::{TypeConfig, TypeItem},
+    },
+    port::job_store::{ItemKind, JobStore as _, SharedStore, Write},
     queue::QueueConfig,
     target::{Pull, Push, TargetConfig},
     time::Seconds,
@@ -253,11 +257,21 @@ async fn the_first_job_of_a_created_type_is_pushed_at_once() {
 
 #[tokio::test]
 async fn first_jobs_create_a_bounded_number_of_types() {
+    let store = Arc::new(MemoryStore::new());
+    let item = TypeItem { config: TypeConfig::default(), version: 1, leaving: false };
+    let bytes = serde_json::to_vec(&item).unwrap();
+    // Jobs before these have created most types. Each reads all, so these are written as they are.
+    let created = (0..990).map(|number| {
+        let (kind, name, bytes) = (ItemKind::Type, format!("new-{number}"), Some(bytes.clone()));
+        vec![Write::SetItem { kind, name, was: 0, version: 1, bytes }]
+    });
+    store.commit(created.collect()).await.unwrap();
     let rules = Rules { create_unknown_types: true, ..Rules::default() };
-    let server = builder(&Arc::new(FakeClock::default())).rules(rules).start().await.unwrap();
+    let builder = builder_on(&Arc::new(FakeClock::default()), store, Arc::new(InMemory::new()));
+    let server = builder.rules(rules).start().await.unwrap();
     let first = |number: usize| NewJob::new(name(&format!("new-{number}")), Payload::null());
     // The server has made the types of its callbacks and events.
-    for number in 0..998 {
+    for number in 990..998 {
         server.enqueue(first(number)).await.unwrap();
     }
     let refused = server.enqueue(first(998)).await.unwrap_err();
