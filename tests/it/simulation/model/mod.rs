@@ -69,6 +69,8 @@ pub struct Model {
     starts: HashMap<(QueueName, String, String), Starts>,
     /// Since when a grant is live although its job left the version.
     idle: HashMap<(JobId, Version), Timestamp>,
+    /// Whether something was written since the last audit.
+    unaudited: bool,
     callbacks: HashMap<String, u32>,
     /// How many jobs carry each event about an end.
     ends: HashMap<String, u32>,
@@ -140,6 +142,7 @@ impl Model {
 
     /// Records writes that happened in one transaction.
     pub fn observe(&mut self, txn: &Txn, now: Timestamp) {
+        self.unaudited = true;
         for write in txn {
             match write {
                 Write::AddJob(job) => self.add(job),
@@ -185,14 +188,19 @@ impl Model {
                 ));
             }
         }
-        for job in jobs.values() {
-            if let State::Running(run) = &job.life.state
-                && run.granted
-                && !granted
-                    .get(&job.spec.queue)
-                    .is_some_and(|grants| grants.iter().any(|grant| grant.starts(job)))
-            {
-                faults.push(format!("I4: {} runs, and no grant watches it", job.id));
+        // Only a write takes the grant of a running job.
+        if std::mem::take(&mut self.unaudited) {
+            let watched = |job: &Job| {
+                let grants = granted.get(&job.spec.queue);
+                grants.is_some_and(|grants| grants.iter().any(|grant| grant.starts(job)))
+            };
+            for job in jobs.values() {
+                if let State::Running(run) = &job.life.state
+                    && run.granted
+                    && !watched(job)
+                {
+                    faults.push(format!("I4: {} runs, and no grant watches it", job.id));
+                }
             }
         }
         for fault in faults {
