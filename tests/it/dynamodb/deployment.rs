@@ -489,7 +489,7 @@ pub async fn waiting_call(limit: Option<u32>, pause: Duration) -> Units {
     let idle = deployment.idle_sweep().await;
     let (mut before, mut calls) = (deployment.taken(), 0.0);
     let (mut start, mut warm) = (deployment.clock.now(), false);
-    while deployment.clock.now() < start + Duration::from_mins(20) {
+    while deployment.clock.now() < start + Duration::from_mins(10) {
         deployment.run_with(deployment.clock.now(), &mut BTreeMap::new(), 10).await;
         let ask = LeaseRequest {
             min: 0,
