@@ -35,6 +35,8 @@ pub struct Books {
     /// Set when every job has ended: the workers stop.
     pub over: AtomicBool,
     pub acknowledged: Mutex<BTreeSet<String>>,
+    /// The jobs among them that transactions of a database requested.
+    pub requested: Mutex<BTreeSet<String>>,
     /// The jobs that transactions requested which were rolled back.
     pub undone: Mutex<BTreeSet<String>>,
     /// The keys of the orders whose event was acknowledged.

@@ -48,6 +48,7 @@ pub async fn client(books: Arc<Books>, address: String, schema: String) {
             books.undone.lock().insert(id);
         } else {
             books.acknowledge(&json!({"id": id, "type": name}));
+            books.requested.lock().insert(id);
         }
     }
 }
