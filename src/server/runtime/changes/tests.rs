@@ -177,6 +177,7 @@ async fn readers_are_bounded_and_a_stream_ends() {
     while in_time(&clock, reader.next()).await.is_some() {
         number += 1;
         server.enqueue(job(&format!("j{number}"))).await.unwrap();
+        clock.advance(Duration::from_secs(1));
     }
     assert!(clock.now() >= start + MAX_STREAM);
     let mut reader = server.changes(ChangeFilter::default(), None).unwrap();

@@ -198,17 +198,17 @@ async fn no_route_reaches_outside_the_bounds_of_a_token() {
 
 #[tokio::test]
 async fn a_token_with_bounds_works_within_them() {
+    let operations = operations();
     for bounds in ["queues=mine", "types=mine", "queues=mine;types=mine"] {
         let router = router().await;
         tenant(&router, "mine").await;
         let bearer = format!("Bearer {SCOPES};{bounds}");
         for id in WITHIN {
-            let (_, method, path) =
-                operations().into_iter().find(|(other, ..)| other == id).unwrap();
-            for (path, body) in requests(id, &path, "mine") {
+            let (_, method, path) = operations.iter().find(|(other, ..)| other == id).unwrap();
+            for (path, body) in requests(id, path, "mine") {
                 // The id of a new job.
                 let path = if id == "put_job" { format!("{path}-new") } else { path };
-                let (status, text) = asked(&router, &bearer, (&method, &path, &body)).await;
+                let (status, text) = asked(&router, &bearer, (method, &path, &body)).await;
                 let shown = format!("{bounds}: {method} {path} {body}: {status} {text}");
                 assert!(status < 300 && !text.contains("\"code\":"), "{shown}");
             }
