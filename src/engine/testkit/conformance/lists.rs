@@ -29,7 +29,9 @@ const STATES: [StateFilter; 7] = [
 async fn fill(store: &dyn JobStore) -> Vec<Job> {
     use tidegate_core::job::lifecycle::{Failure, Reason, RetryDecision};
     let chance = &mut StdRng::seed_from_u64(3);
-    let (mut jobs, mut txns) = (Vec::new(), Vec::new());
+    let mut jobs = Vec::new();
+    // The writes of each job one after the other, and those of many jobs together.
+    let mut rounds = [Vec::new(), Vec::new(), Vec::new()];
     for n in 0..300 {
         let mut now = job(&format!("job-{}-{n}", chance.random_range(10..99)))
             .queue(["mail", "other"].choose(chance).expect("there are choices"))
@@ -40,7 +42,7 @@ async fn fill(store: &dyn JobStore) -> Vec<Job> {
             .attribute("size", chance.random_range(0..3))
             .partition(["", "p"].choose(chance).expect("there are choices"))
             .build();
-        txns.push(vec![Write::AddJob(now.clone())]);
+        rounds[0].push(vec![Write::AddJob(now.clone())]);
         let mut running = claim(&now, true);
         if let Event::Claim { worker, .. } = &mut running {
             *worker = chance.random_bool(0.5).then(|| "w1".into());
@@ -55,15 +57,17 @@ async fn fill(store: &dyn JobStore) -> Vec<Job> {
             5 => vec![Event::Drop { reason: "no".into() }],
             _ => vec![],
         };
-        for event in events {
+        for (round, event) in (1..).zip(events) {
             let when = at(if event == Event::Expire { 1000 } else { 500 });
             let (write, next) = step(&now, event, when);
-            txns.push(vec![write]);
+            rounds[round].push(vec![write]);
             now = next;
         }
         jobs.push(now);
     }
-    all_done(store, &txns).await;
+    for txns in &rounds {
+        all_done(store, txns).await;
+    }
     jobs
 }
 
@@ -259,15 +263,16 @@ pub async fn depth_equals_a_recount(store: &dyn JobStore) {
     count(&[]).await;
     let mut jobs = fill(store).await;
     count(&jobs).await;
-    let mut changes = Vec::new();
+    let (mut first, mut then) = (Vec::new(), Vec::new());
     for job in jobs.split_off(200) {
-        changes.push(vec![Write::RemoveJob { id: job.id, was: job.life.revision }]);
+        first.push(vec![Write::RemoveJob { id: job.id, was: job.life.revision }]);
     }
     for job in &mut jobs {
         // Only the revision changes, and then the type.
-        for (all, kind) in
-            [(false, job.spec.job_type.as_str().to_owned()), (true, "moved".to_owned())]
-        {
+        for (all, kind, changes) in [
+            (false, job.spec.job_type.as_str().to_owned(), &mut first),
+            (true, "moved".to_owned(), &mut then),
+        ] {
             let was = job.life.revision;
             job.life.revision.0 += 1;
             let mut spec = tidegate_core::job::Spec::clone(&job.spec);
@@ -276,6 +281,7 @@ pub async fn depth_equals_a_recount(store: &dyn JobStore) {
             changes.push(vec![Write::SetJob { job: job.clone(), was, all }]);
         }
     }
-    all_done(store, &changes).await;
+    all_done(store, &first).await;
+    all_done(store, &then).await;
     count(&jobs).await;
 }
