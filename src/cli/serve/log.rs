@@ -59,7 +59,7 @@ pub(super) async fn run(
     ctx: &Context,
 ) -> anyhow::Result<ExitCode> {
     make_files_private();
-    let Bound { socket, address, limits } = bind(settings).await?;
+    let Bound { socket, address, limits } = bind(settings)?;
     let keys = settings.keys()?;
     // The settings of a log have keys. Without them, nothing would be encrypted.
     let of_objects = keys.load().context("encryption_key")?;

@@ -256,7 +256,7 @@ pub async fn start(
     development: Option<Development>,
 ) -> anyhow::Result<Serving> {
     super::make_files_private();
-    let Bound { socket, address, limits } = bind(settings).await?;
+    let Bound { socket, address, limits } = bind(settings)?;
     let builder = open(settings).await?;
     let assembled = assemble(settings, sources, metrics, development, address, builder).await?;
     let closing = watch::Sender::new(false);
@@ -288,7 +288,7 @@ struct Bound {
     limits: Limits,
 }
 
-async fn bind(settings: &Settings) -> anyhow::Result<Bound> {
+fn bind(settings: &Settings) -> anyhow::Result<Bound> {
     let limits = Limits {
         connections: Descriptors::raise().connections(settings)?,
         head: settings.head_timeout_seconds.duration(),

@@ -40,7 +40,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// when they connect at once, as after a restart of the server.
 const BACKLOG: u32 = 4096;
 
-/// A socket that listens on `address`.
+/// A socket that listens on `address`. The caller must be in a Tokio runtime.
 ///
 /// # Errors
 ///
@@ -154,7 +154,8 @@ async fn sweep(connections: std::sync::Weak<Connections>, clock: Arc<dyn Clock>)
 }
 
 // Other systems have lower bounds of their own.
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(target_os = "linux")]
+#[cfg(test)]
 mod tests {
     use tokio::{net::TcpStream, time::timeout};
 
