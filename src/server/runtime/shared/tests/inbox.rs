@@ -33,7 +33,7 @@ fn with_options(id: &str, options: &str) -> InboxRequest {
 enum Fault {
     /// It has so many removed rows that a read from its start fails.
     SlowStart,
-    /// Whoever looks for one request comes after a server that adds its job.
+    /// A look for one request ends only after a server has added its job.
     Overtaken,
 }
 
