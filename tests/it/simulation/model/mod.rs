@@ -188,7 +188,7 @@ impl Model {
                 ));
             }
         }
-        // Only a write takes the grant of a running job.
+        // Only a write starts a job or releases its grant, so no job changes until the next one.
         if std::mem::take(&mut self.unaudited) {
             let watched = |job: &Job| {
                 let grants = granted.get(&job.spec.queue);
