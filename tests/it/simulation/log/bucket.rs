@@ -140,7 +140,13 @@ impl Connection {
             ..0.99 if matches!(request, Request::Create(..)) => {
                 self.answer(&reply, fast, Answer::Put(PutAnswer::Exists));
             }
-            _ => self.answer(&reply, fast, unknown.clone()),
+            // The store answers with an error, before or after the write.
+            _ => {
+                if scheduler.happens(0.5) {
+                    self.arrive(&request, fast, None);
+                }
+                self.answer(&reply, fast, unknown.clone());
+            }
         }
         answer.await.unwrap_or(unknown)
     }
