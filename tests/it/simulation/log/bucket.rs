@@ -26,6 +26,10 @@ use super::{LogBug, executor::Executor};
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// How many seconds after it was sent a request may arrive at most.
 const MAX_LATE: f64 = 90.0;
+/// The probability that a write arrives a second time.
+const DUPLICATED: f64 = 0.03;
+/// How many seconds after it was sent a write arrives a second time, at least and at most.
+const DUPLICATE_AFTER: [f64; 2] = [3.0, 200.0];
 
 /// The objects.
 #[derive(Default)]
@@ -115,6 +119,13 @@ impl Connection {
         let fast = Duration::from_millis(20 + scheduler.draw(60) as u64);
         let drawn =
             if self.bucket.has_faults() { scheduler.draw(1_000) as f64 / 1_000.0 } else { 0.0 };
+        let is_write = !matches!(request, Request::Read(_) | Request::ReadHint(_));
+        if is_write && self.bucket.has_faults() && scheduler.happens(DUPLICATED) {
+            // It arrives once more, long after its answer. A slot may have been emptied since.
+            let [least, most] = DUPLICATE_AFTER;
+            let delay = Duration::from_secs_f64(least) + scheduler.span(most - least);
+            self.arrive(&request, delay, None);
+        }
         match drawn {
             ..0.85 => self.arrive(&request, fast, Some(&reply)),
             // It is slow.
