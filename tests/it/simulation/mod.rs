@@ -11,7 +11,7 @@
 //! | a commit stops half way, fails, is throttled, or its answer is lost | [`store`] |
 //! | a commit happens after its connection ended; a page lacks jobs of other servers | [`shared`] |
 //! | the same for a request of a table, and an empty page | [`table`] |
-//! | requests to a bucket fail; leaders are frozen, or lost with their disks | [`log`] |
+//! | requests to a bucket fail; leaders are frozen, or lost with their disks; clocks are set | [`log`] |
 //! | a message is lost, arrives twice, or minutes late | `World::arrival` |
 //! | ticks and sweeps are off for a day | `RunConfig::ticks_off` |
 //!
@@ -165,7 +165,7 @@ fn invariants_hold_on_a_replicated_log_too() {
     }
     // A single seed may not reach it.
     if count > 1 {
-        for reached in [log::TAKEOVERS, log::LOST_DISKS] {
+        for reached in [log::TAKEOVERS, log::LOST_DISKS, log::SET_CLOCKS] {
             assert!(counts.contains_key(reached), "there were {reached}: {counts:?}");
         }
     }

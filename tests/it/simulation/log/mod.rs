@@ -8,6 +8,7 @@
 //! | a machine crashes, and its disk is lost or lags behind | [`Log::crash`] |
 //! | a process is frozen, and another one takes over | [`Executor::freeze`](executor::Executor) |
 //! | requests to the bucket fail | [`bucket`] |
+//! | the clock of a machine is set | [`Log::set_clock`] |
 //!
 //! Every record is checked when the first node applies it, by the [`Model`] of all stores, and
 //! other nodes must give the same answers to its transactions. At every takeover the database of the
@@ -22,7 +23,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -63,6 +64,11 @@ pub const NODES: usize = 2;
 pub const TAKEOVERS: &str = "takeovers checked";
 /// Counts the machines that were lost with their disk.
 pub const LOST_DISKS: &str = "lost disks";
+/// Counts the clocks that were set.
+pub const SET_CLOCKS: &str = "set clocks";
+
+/// By how many milliseconds a clock is set.
+const CLOCK_STEPS: [i64; 4] = [-3_600_000, -5_000, 5_000, 3_600_000];
 
 /// A planted bug in the log, or in the store in front of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +121,8 @@ struct NodeState {
     life: Mutex<Option<Arc<Life>>>,
     /// The directory of its database.
     dir: Mutex<PathBuf>,
+    /// How far the clock of its machine is ahead, in milliseconds.
+    skew: Arc<AtomicI64>,
 }
 
 /// The nodes of a log.
@@ -185,7 +193,10 @@ impl Log {
         let connection = Arc::new(Connection { bucket, executor, bug: self.bug });
         let edge = Edge {
             bucket: Arc::clone(&connection) as _,
-            clock: Arc::new(NodeClock(Arc::clone(&self.executor))),
+            clock: Arc::new(NodeClock {
+                executor: Arc::clone(&self.executor),
+                skew: Arc::clone(&self.nodes[number].skew),
+            }),
             entropy: Arc::new(SharedEntropy(Arc::clone(&self.executor.scheduler))),
         };
         let (node, handle) = Node::open(edge, Arc::clone(&replica), settings(number)).await?;
@@ -215,6 +226,13 @@ impl Log {
         self.executor.kill(number);
         self.end_life(number, part);
         self.boot(number);
+    }
+
+    /// Sets the clock of a node's machine, forward or back. Its processes go on.
+    pub fn set_clock(&self, number: usize) {
+        let step = self.executor.scheduler.pick(&CLOCK_STEPS);
+        self.nodes[number].skew.fetch_add(step, Ordering::Relaxed);
+        self.model.lock().count(SET_CLOCKS);
     }
 
     /// Ends the process of a node. This part of what its database has written last is kept, or nothing at
@@ -294,16 +312,26 @@ impl Log {
     }
 }
 
-/// The clock of a node.
-struct NodeClock(Arc<Executor>);
+/// The clock of a node's machine, which may be wrong and is set while its processes run.
+struct NodeClock {
+    executor: Arc<Executor>,
+    skew: Arc<AtomicI64>,
+}
 
 #[async_trait::async_trait]
 impl Clock for NodeClock {
     fn now(&self) -> Timestamp {
-        self.0.scheduler.now()
+        let skew = self.skew.load(Ordering::Relaxed);
+        Timestamp::from_millis(self.executor.scheduler.now().millis() + skew)
     }
 
     async fn sleep_until(&self, at: Timestamp) {
-        self.0.elapse(at.since(self.now())).await;
+        while at > self.now() {
+            self.sleep(at.since(self.now())).await;
+        }
+    }
+
+    async fn sleep(&self, span: Duration) {
+        self.executor.elapse(span).await;
     }
 }

@@ -11,6 +11,8 @@ use super::{
 const MAX_START: Duration = Duration::from_mins(1);
 /// For how many seconds a node is frozen. A standby takes over meanwhile, or not.
 const FROZEN: [u64; 3] = [3, 15, 40];
+/// The probability that the clock of a machine is set when a fault happens.
+const CLOCK_SET: f64 = 0.4;
 
 impl World {
     /// Starts the nodes of the log, if there is one, and waits until one leads.
@@ -47,7 +49,7 @@ impl World {
         }
     }
 
-    /// Freezes nodes of the log and crashes their machines, until the faults end.
+    /// Freezes nodes of the log, crashes their machines and sets their clocks, until the faults end.
     pub(super) fn start_log_faults(self: &Arc<Self>) {
         let Some(log) = self.log.clone() else { return };
         let world = Arc::clone(self);
@@ -59,6 +61,9 @@ impl World {
                     log.executor.freeze(node, Duration::from_secs(s.pick(&FROZEN)));
                 } else {
                     log.crash(node);
+                }
+                if s.happens(CLOCK_SET) {
+                    log.set_clock(s.draw(NODES));
                 }
                 s.elapse(Duration::from_secs(8) + s.span(20.0)).await;
             }
