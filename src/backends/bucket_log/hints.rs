@@ -289,7 +289,7 @@ pub(super) struct Announcement {
 }
 
 /// The leader that a standby announces itself to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Addressee {
     /// Its epoch.
     pub epoch: Option<Epoch>,
@@ -305,7 +305,7 @@ impl Announcement {
         let Some(hints) = &node.hints else { return };
         let now = node.edge.clock.now();
         let interval = node.settings.beat_interval * ANNOUNCE_INTERVALS;
-        if self.last.is_some_and(|(last, at)| last == leader && now.since(at) < interval) {
+        if self.is_recent(leader, now, interval) {
             return;
         }
         self.last = Some((leader, now));
@@ -315,6 +315,12 @@ impl Announcement {
             announcement = format!("{announcement} {}", epoch.number());
         }
         hints.write(Hint::Standby, announcement.into()).await;
+    }
+
+    /// Whether this node has announced itself to `leader` less than `interval` ago. A clock that went back
+    /// does not show that, and the leader would count the node as gone.
+    fn is_recent(&self, leader: Addressee, now: Timestamp, interval: Duration) -> bool {
+        self.last.is_some_and(|(last, at)| last == leader && at <= now && now.since(at) < interval)
     }
 }
 
@@ -343,6 +349,18 @@ mod tests {
         assert!(!standby.is_there());
         standby.check(None);
         assert!(!standby.is_there());
+    }
+
+    #[test]
+    fn a_standby_whose_clock_went_back_announces_itself() {
+        let (leader, interval) = (Addressee::default(), Duration::from_secs(1));
+        let announced =
+            Announcement { last: Some((leader, Timestamp::from_millis(5_000))), count: 1 };
+        let is_recent =
+            |millis| announced.is_recent(leader, Timestamp::from_millis(millis), interval);
+        assert!(is_recent(5_000) && is_recent(5_999));
+        assert!(!is_recent(6_000), "the interval is over");
+        assert!(!is_recent(4_999), "the clock went back");
     }
 
     #[test]
