@@ -240,3 +240,18 @@ async fn a_consistent_read_needs_a_proof_of_its_own() {
     let headers = [("authorization", &*log.token.1), (CONSISTENT, "true")];
     assert_eq!(problem(&read(&log.following, &headers).await).1, "not_leader");
 }
+
+/// A push with a claim of more than a second needs such a proof.
+#[tokio::test]
+async fn a_leadership_that_has_ended_is_not_proved_again() {
+    let log = Log::start().await;
+    let clock = Arc::new(FakeClock::default());
+    let leadership = log.leader.routes(Arc::clone(&clock) as _).leadership();
+    assert!(leadership.is_proved().await);
+
+    log.leader.handle.release();
+    log.leader.handle.leadership().wait_for(Option::is_none).await.unwrap();
+    assert!(leadership.is_proved().await, "the last proof is recent");
+    clock.advance(Duration::from_secs(1));
+    assert!(!leadership.is_proved().await, "it is a second old, and the node leads no more");
+}
