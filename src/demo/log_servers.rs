@@ -90,13 +90,7 @@ impl LogServers {
     pub async fn start(bucket: &Bucket, address: SocketAddr, dir: TempDir) -> anyhow::Result<Self> {
         let key = [SystemEntropy.bits(), SystemEntropy.bits()].map(u128::to_be_bytes).concat();
         let settings = LogSettings {
-            // A prefix of its own, so that no log that is there is touched.
-            log: match bucket {
-                Bucket::At(bucket) => {
-                    format!("{}/{}", bucket.as_str().trim_end_matches('/'), name())
-                }
-                Bucket::Temporary => format!("file://{}", dir.path().join("bucket").display()),
-            },
+            log: log_url(bucket, dir.path()),
             key: BASE64_STANDARD.encode(key),
             public_url: format!("http://{address}"),
         };
@@ -182,6 +176,15 @@ impl LogServers {
     }
 }
 
+/// The address of a new log: in `dir`, or below the URL of the user, with a prefix of its own so that no log
+/// that is there is touched.
+fn log_url(bucket: &Bucket, dir: &Path) -> String {
+    match bucket {
+        Bucket::At(bucket) => format!("{}/{}", bucket.as_str().trim_end_matches('/'), name()),
+        Bucket::Temporary => format!("file://{}", dir.join("bucket").display()),
+    }
+}
+
 /// A name for the prefix of a log.
 fn name() -> String {
     format!("tidegate-demo-{:016x}", SystemEntropy.bits() as u64)
@@ -227,6 +230,21 @@ async fn balance(listener: TcpListener, leader: watch::Receiver<Option<SocketAdd
                 });
             }
             Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_demo_has_a_prefix_of_its_own_in_a_bucket() {
+        for url in ["s3://bucket/demo", "s3://bucket/demo/"] {
+            let bucket = Bucket::At(url.parse().unwrap());
+            let [log, other] = [(); 2].map(|()| log_url(&bucket, Path::new("/unused")));
+            assert!(log.starts_with("s3://bucket/demo/tidegate-demo-"), "{log}");
+            assert_ne!(log, other);
         }
     }
 }
