@@ -64,7 +64,7 @@ export interface paths {
         };
         /**
          * Whether requests are served: the store answers, and the bucket of a log does, and the server is not
-         *     stopping.
+         *     stopping (the leader of a log serves until its running jobs have finished).
          */
         get: operations["readyz"];
         put?: never;

@@ -37,7 +37,7 @@ async fn healthz(accept: Accept) -> Response {
 }
 
 /// Whether requests are served: the store answers, and the bucket of a log does, and the server is not
-/// stopping.
+/// stopping (the leader of a log serves until its running jobs have finished).
 #[utoipa::path(get, path = "/readyz", tag = "operate", security(()),
     responses((status = 200, description = "Requests are served", body = Health)))]
 async fn readyz(State(api): State<Api>, accept: Accept) -> HandlerResult {

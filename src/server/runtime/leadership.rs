@@ -47,9 +47,10 @@ mod tests {
 
     use futures_util::poll;
     use tidegate_core::port::Clock as _;
+    use tokio::sync::watch;
 
     use super::*;
-    use crate::runtime::{Server, testing};
+    use crate::runtime::{Builder, Handled, Server, testing};
     use tidegate_core::{
         job::{Payload, type_config::TypeConfig},
         port::{
@@ -120,5 +121,39 @@ mod tests {
     async fn a_push_with_an_old_claim_needs_a_proof() {
         assert_eq!(calls_proofs_and_attempts(true).await, (4, 2, 1));
         assert_eq!(calls_proofs_and_attempts(false).await, (2, 1, 0), "it is handed back");
+    }
+    /// Whether a server is ready while a stop waits for an attempt.
+    async fn is_ready_while_an_attempt_finishes(of: impl FnOnce(Builder) -> Builder) -> bool {
+        let (free, gate) = watch::channel(false);
+        let builder = testing::builder(&Arc::new(FakeClock::default()));
+        let builder = builder.handler(name("work"), 1, move |_| {
+            let mut gate = gate.clone();
+            Box::pin(async move {
+                gate.wait_for(|free| *free).await.unwrap();
+                Handled::Succeeded(None)
+            })
+        });
+        let server = of(builder).start().await.unwrap();
+        server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+        let new = NewJob::new(name("work"), Payload::null());
+        let job = server.enqueue(new).await.unwrap().job;
+        testing::until("it runs", async || {
+            server.job(&job.id, None).await.unwrap().life.running().is_some()
+        })
+        .await;
+        let mut stop = pin!(server.stop());
+        assert!(poll!(&mut stop).is_pending(), "it waits for the attempt");
+        let is_ready = server.ready().await.is_ok();
+        free.send_replace(true);
+        stop.await;
+        assert!(server.ready().await.is_err(), "it has stopped");
+        is_ready
+    }
+
+    #[tokio::test]
+    async fn a_leader_is_ready_while_a_stop_waits_for_attempts() {
+        let leads = Arc::new(Leads(true, AtomicUsize::new(0)));
+        assert!(is_ready_while_an_attempt_finishes(|builder| builder.leadership(leads)).await);
+        assert!(!is_ready_while_an_attempt_finishes(|builder| builder).await, "other servers are");
     }
 }

@@ -272,13 +272,16 @@ impl Server {
         Ok(queues.filter(|queue| self.inner.owns(queue.as_str())).collect())
     }
 
-    /// `Ok` if the server serves requests.
+    /// `Ok` if the server serves requests. One with a [leadership](Builder::leadership) serves them until it
+    /// has stopped: no other server is ready before it has ended its part of the log.
     ///
     /// # Errors
     ///
     /// [`Error::Unavailable`] while the server stops or a health check refuses work, and the store's.
     pub async fn ready(&self) -> Result<(), Error> {
-        if *self.inner.stopping.borrow() != StopPhase::Serving {
+        let refuses_from =
+            if self.inner.leadership.is_some() { StopPhase::Stopped } else { StopPhase::Draining };
+        if *self.inner.stopping.borrow() >= refuses_from {
             return Err(Error::unavailable(Duration::from_secs(1), "the server is stopping"));
         }
         if let Some(why) = self.inner.health_checks.iter().find_map(|check| check.refusal()) {
