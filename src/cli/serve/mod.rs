@@ -101,6 +101,8 @@ struct Flags<'a> {
 /// The interval at which unused memory is released.
 #[cfg(target_os = "linux")]
 const MEMORY_STAYS: Duration = Duration::from_secs(2);
+/// How long the responses in progress may take at least, after jobs have taken all the time of a stop.
+const RESPONSE_TIME: Duration = Duration::from_millis(500);
 /// The longest that a stop waits for the collector of spans.
 const SPANS: Duration = Duration::from_secs(5);
 
@@ -225,10 +227,10 @@ impl Serving {
     /// Stops gracefully: admits no job and finishes responses in progress, within the set time.
     pub async fn stop(self) {
         let wait = self.server.options().shutdown;
-        self.server.drain().await;
+        let deadline = self.server.drain().await;
         self.closing.send_replace(true);
         let clock = Arc::clone(&self.server.engine().ports().clock);
-        let deadline = clock.now() + wait.max(Duration::from_millis(100));
+        let deadline = deadline.max(clock.now() + RESPONSE_TIME);
         tokio::select! {
             _ = self.listener => {}
             () = clock.sleep_until(deadline) => {

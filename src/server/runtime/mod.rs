@@ -321,11 +321,11 @@ impl Server {
 
     /// Begins a stop: the server admits no more jobs, answers the requests that wait for some, and waits
     /// for running attempts until `options.shutdown` after the first call. It still takes reports and
-    /// heartbeats.
+    /// heartbeats. Returns when that time ends, which every call returns the same.
     ///
     /// A caller that serves requests finishes their answers between this and [`Self::stop`]: a lease in an
     /// answer that is not received is handed back, and that is work of the tasks that `stop` ends.
-    pub async fn drain(&self) {
+    pub async fn drain(&self) -> Timestamp {
         let begin = |phase: &mut StopPhase| {
             let begins = *phase == StopPhase::Serving;
             if begins {
@@ -347,6 +347,7 @@ impl Server {
                 }
             }
         }
+        deadline
     }
 }
 

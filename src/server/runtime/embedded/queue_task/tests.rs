@@ -302,6 +302,16 @@ async fn nothing_of_a_server_is_left_after_its_stop() {
 }
 
 #[tokio::test]
+async fn the_time_of_a_stop_begins_with_its_first_drain() {
+    let clock = Arc::new(FakeClock::default());
+    let server = builder(&clock).start().await.unwrap();
+    let until = server.now() + server.options().shutdown;
+    assert_eq!(server.drain().await, until);
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(server.drain().await, until);
+}
+
+#[tokio::test]
 async fn a_task_that_is_always_busy_ends_with_its_server() {
     let server = builder(&Arc::new(FakeClock::default())).start().await.unwrap();
     let busy = server.inner.spawn(async {
