@@ -151,7 +151,11 @@ pub(super) async fn run(
             // The last commits of a stop need the bucket.
             let limit = stopped_at? + settings.shutdown_seconds.duration() + STOP_MARGIN;
             tokio::select! {
-                () = serving.stop() => release(&handle, node).await,
+                spans = serving.finish() => {
+                    // A standby waits for the end of the epoch, and not for the collector of spans.
+                    let (code, ()) = tokio::join!(release(&handle, node), spans.send());
+                    code
+                }
                 ended = &mut node => exit(ended),
                 () = clock.sleep_until(limit) => {
                     tracing::warn!("the server has not finished in time at the stop");

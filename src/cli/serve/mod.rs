@@ -224,8 +224,14 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Stops gracefully: admits no job and finishes responses in progress, within the set time.
+    /// Stops gracefully: admits no job and finishes responses in progress, within the set time. Then sends
+    /// the spans.
     pub async fn stop(self) {
+        self.finish().await.send().await;
+    }
+
+    /// Stops like [`Self::stop`], and returns the spans that are not sent yet.
+    async fn finish(self) -> UnsentSpans {
         let wait = self.server.options().shutdown;
         let deadline = self.server.drain().await;
         self.closing.send_replace(true);
@@ -240,8 +246,21 @@ impl Serving {
         // Its tasks have handed back the leases in responses that were not received.
         self.server.stop().await;
         self.server.record_token_uses(&self.auth, Duration::ZERO).await;
+        UnsentSpans { exporter: self.exporter, wait: wait.clamp(Duration::from_secs(1), SPANS) }
+    }
+}
+
+/// The spans of a stopped server that its collector may not have yet.
+struct UnsentSpans {
+    exporter: Option<Arc<Exporter>>,
+    wait: Duration,
+}
+
+impl UnsentSpans {
+    /// Sends them, for at most 1 to 5 seconds. What is not sent by then is lost, which is logged.
+    async fn send(self) {
         if let Some(exporter) = self.exporter {
-            exporter.stop(wait.clamp(Duration::from_secs(1), SPANS)).await;
+            exporter.stop(self.wait).await;
         }
     }
 }
