@@ -234,6 +234,11 @@ impl Serving {
     async fn finish(self) -> UnsentSpans {
         let wait = self.server.options().shutdown;
         let deadline = self.server.drain().await;
+        // Before requests are refused: a standby waits for what is stored after that.
+        tokio::join!(
+            self.server.store_recorded(),
+            self.server.record_token_uses(&self.auth, Duration::ZERO),
+        );
         self.closing.send_replace(true);
         let clock = Arc::clone(&self.server.engine().ports().clock);
         let deadline = deadline.max(clock.now() + RESPONSE_TIME);
@@ -244,8 +249,7 @@ impl Serving {
             }
         }
         // Its tasks have handed back the leases in responses that were not received.
-        self.server.stop().await;
-        self.server.record_token_uses(&self.auth, Duration::ZERO).await;
+        tokio::join!(self.server.stop(), self.server.record_token_uses(&self.auth, Duration::ZERO));
         UnsentSpans { exporter: self.exporter, wait: wait.clamp(Duration::from_secs(1), SPANS) }
     }
 }

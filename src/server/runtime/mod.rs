@@ -45,6 +45,7 @@ mod shadow;
 mod shared;
 #[cfg(feature = "embedded")]
 mod simulation;
+mod stop;
 #[cfg(test)]
 pub(crate) mod testing;
 mod tokens;
@@ -104,9 +105,6 @@ use tidegate_engine::{
     Engine, Error,
     request::{Enqueued, QueueExplanation},
 };
-
-/// How long a stop waits for the commits that are under way when the tasks end.
-const COMMIT_TIME: Duration = Duration::from_secs(5);
 
 /// The options of a server, in addition to the engine's rules.
 #[derive(Clone, Debug)]
@@ -288,66 +286,6 @@ impl Server {
             return Err(Error::unavailable(Duration::from_secs(1), why));
         }
         self.inner.engine.catalog().await.map(|_| ())
-    }
-
-    /// Stops the server: [drains](Self::drain) it, stores what is not stored yet, and ends every task.
-    /// Returns when they have ended; handlers of attempts that did not finish are dropped. The next start
-    /// finds these attempts.
-    pub async fn stop(&self) {
-        self.drain().await;
-        if !self.inner.shares_store() {
-            self.inner.end_step(true).await;
-            self.inner.store_all_trigger_statuses().await;
-        }
-        let clock = &self.inner.engine.ports().clock;
-        if !self.inner.is_serverless() {
-            self.inner.store_plugin_calls().await;
-            tokio::select! {
-                () = self.inner.store_parts(true) => {}
-                () = clock.sleep(COMMIT_TIME) => {
-                    tracing::warn!("what was counted last was not stored: the store is slow");
-                }
-            }
-        }
-        self.inner.stopping.send_replace(StopPhase::Stopped);
-        self.inner.tasks.close();
-        tokio::select! {
-            () = self.inner.tasks.wait() => {}
-            () = clock.sleep(COMMIT_TIME) => {
-                tracing::warn!("some tasks had not ended after the stop: the store is slow");
-            }
-        }
-    }
-
-    /// Begins a stop: the server admits no more jobs, answers the requests that wait for some, and waits
-    /// for running attempts until `options.shutdown` after the first call. It still takes reports and
-    /// heartbeats. Returns when that time ends, which every call returns the same.
-    ///
-    /// A caller that serves requests finishes their answers between this and [`Self::stop`]: a lease in an
-    /// answer that is not received is handed back, and that is work of the tasks that `stop` ends.
-    pub async fn drain(&self) -> Timestamp {
-        let begin = |phase: &mut StopPhase| {
-            let begins = *phase == StopPhase::Serving;
-            if begins {
-                *phase = StopPhase::Draining;
-            }
-            begins
-        };
-        self.inner.stopping.send_if_modified(begin);
-        let deadline = self.now() + self.inner.options.shutdown;
-        let deadline = *self.inner.stop_deadline.get_or_init(|| deadline);
-        self.inner.busy.close();
-        tokio::select! {
-            biased;
-            () = self.inner.busy.wait() => {}
-            () = self.inner.engine.ports().clock.sleep_until(deadline) => {
-                // A drain and the stop after it wait for the same jobs.
-                if self.inner.late_at_stop.set(()).is_ok() {
-                    tracing::warn!("some jobs were still running at the stop");
-                }
-            }
-        }
-        deadline
     }
 }
 
