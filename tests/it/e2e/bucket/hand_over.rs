@@ -13,7 +13,12 @@ use serde_json::json;
 use tokio::{task::JoinHandle, time::Instant};
 
 use super::{
-    super::{crash::load, serve::Setup, wait::eventually},
+    super::{
+        crash::load,
+        serve::{Setup, Tidegate},
+        target::Target,
+        wait::eventually,
+    },
     Bucket, Client, leads,
 };
 
@@ -58,28 +63,87 @@ impl Client {
     }
 }
 
+/// A leader, the standby that it knows, and how much slower than usual the leader has started.
+struct Pair {
+    leader: Tidegate,
+    standby: Tidegate,
+    slowness: f64,
+}
+
+impl Pair {
+    /// Servers on `bucket`, of which `set` sets up each.
+    async fn start(bucket: &Bucket, set: impl Fn(Setup) -> Setup) -> Self {
+        // Nothing but the announced end makes the standby lead.
+        let patient = |setup: Setup| set(setup.without_env(TAKEOVER).env(TAKEOVER, "600"));
+        let began = Instant::now();
+        let leader = patient(bucket.server()).start().await;
+        let slowness = began.elapsed().div_duration_f64(USUAL_START).max(1.0);
+        leader.job_type("t", json!({})).await;
+        let standby = patient(bucket.standby()).follow().await;
+        eventually("the standby has announced itself", || async {
+            (bucket.objects("hint") == 2).then_some(())
+        })
+        .await;
+        Self { leader, standby, slowness }
+    }
+
+    /// Clients that enqueue at the leader, and then at the standby.
+    fn clients(&self) -> (Arc<Client>, Vec<JoinHandle<()>>) {
+        let client = Client::of(&self.leader.api);
+        client.add(&self.standby.api);
+        let running = ["a", "b", "c"].map(|name| {
+            tokio::spawn(Arc::clone(&client).enqueue_with_few_repeats(name, self.slowness))
+        });
+        (client, running.into())
+    }
+}
+
 #[tokio::test]
 async fn a_stopped_leader_hands_over_without_a_wait() {
     let bucket = Bucket::new();
-    let patient = |setup: Setup| setup.without_env(TAKEOVER).env(TAKEOVER, "600");
-    let began = Instant::now();
-    let leader = patient(bucket.server()).start().await;
-    let slowness = began.elapsed().div_duration_f64(USUAL_START).max(1.0);
-    leader.job_type("t", json!({})).await;
-    let standby = patient(bucket.standby()).follow().await;
-    eventually("the standby has announced itself", || async {
-        (bucket.objects("hint") == 2).then_some(())
-    })
-    .await;
-    let client = Client::of(&leader.api);
-    client.add(&standby.api);
-    let running: Vec<JoinHandle<()>> = ["a", "b", "c"]
-        .map(|name| tokio::spawn(Arc::clone(&client).enqueue_with_few_repeats(name, slowness)))
-        .into();
+    let pair = Pair::start(&bucket, |setup| setup).await;
+    let (client, running) = pair.clients();
+    let Pair { leader, standby, .. } = pair;
     client.has_enqueued(10).await;
     drop(leader.stop().await);
     leads(&standby).await;
     client.has_enqueued(client.count() + 10).await;
     client.settle(running, &standby.api).await;
     assert_eq!(bucket.objects("epoch"), 2, "one takeover");
+}
+
+#[tokio::test]
+async fn a_stopped_leader_acknowledges_jobs_while_a_push_runs() {
+    let bucket = Bucket::new();
+    // The stop waits for as long as the test holds the push.
+    let pair = Pair::start(&bucket, |setup| setup.env("TIDEGATE_SHUTDOWN_SECONDS", "600")).await;
+    let (client, running) = pair.clients();
+    let Pair { mut leader, standby, .. } = pair;
+    let (target, go) = Target::held("done").await;
+    leader.job_type("push", json!({"target": {"url": target.url}})).await;
+    let job =
+        |job_type: &str, key: &str| json!({"type": job_type, "data": null, "correlation_key": key});
+    let pushed = leader.enqueue(job("push", "pushed")).await;
+    target.call(1).await;
+    client.has_enqueued(10).await;
+    leader.terminate();
+    eventually("the leader admits no more jobs", || async {
+        leader.lease(json!({"types": ["t"], "max": 1})).await.is_empty().then_some(())
+    })
+    .await;
+    // The standby waits for the push, so a health check must find the leader.
+    leader.get("/readyz").await.is(200);
+    let acknowledged = leader.enqueue(job("t", "while the push runs")).await;
+    client.has_enqueued(client.count() + 10).await;
+    assert_eq!(bucket.objects("epoch"), 1, "the old leader has acknowledged them");
+    go.send_replace(true);
+    let status = leader.ended().await;
+    assert!(status.success(), "{status}: {}", leader.log());
+    leads(&standby).await;
+    client.has_enqueued(client.count() + 10).await;
+    let reported = standby.job(&pushed).await;
+    assert_eq!((&reported["state"], &reported["result"]), (&json!("succeeded"), &json!("done")));
+    assert_eq!(standby.job(&acknowledged).await["id"], json!(acknowledged));
+    client.settle(running, &standby.api).await;
+    assert_eq!((bucket.objects("epoch"), target.calls().len()), (2, 1), "one takeover, one call");
 }
