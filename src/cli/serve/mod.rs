@@ -240,6 +240,7 @@ impl Serving {
             self.server.record_token_uses(&self.auth, Duration::ZERO),
         );
         self.closing.send_replace(true);
+        self.server.refuse();
         let clock = Arc::clone(&self.server.engine().ports().clock);
         let deadline = deadline.max(clock.now() + RESPONSE_TIME);
         tokio::select! {

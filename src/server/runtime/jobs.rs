@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{Server, lease::outcome_unknown};
+use super::{Server, StopPhase, lease::outcome_unknown};
 use tidegate_core::{
     error_code::ErrorCode,
     job::{Job, JobId, JobSort, Payload, QueueName, TraceContext, TypeName},
@@ -303,7 +303,8 @@ impl Server {
         answers
     }
 
-    /// The result of a job. Waits at most `wait` (0 to 60 s) for the job to end.
+    /// The result of a job. Waits at most `wait` (0 to 60 s) for the job to end, and no longer than until
+    /// the server [refuses requests](Self::refuse) or stops.
     ///
     /// If the wait ended first, the answer has a job that has not ended, and no value.
     ///
@@ -338,6 +339,7 @@ impl Server {
         let engine = &self.inner.engine;
         let clock = &engine.ports().clock;
         let until = clock.machine_now() + wait;
+        let mut stopping = self.inner.stopping.subscribe();
         loop {
             let notify = self.inner.waiters.of(id);
             let ended = notify.notified();
@@ -349,12 +351,13 @@ impl Server {
                 return Ok(JobResult { job, value });
             }
             let now = clock.machine_now();
-            if now >= until {
+            if now >= until || *self.inner.stopping.borrow() >= StopPhase::Refusing {
                 return Ok(JobResult { job, value: None });
             }
             let poll_at = clock.at_machine_time(until.min(now + RESULT_POLL_INTERVAL));
             tokio::select! {
                 () = ended => {}
+                _ = stopping.wait_for(|phase| *phase >= StopPhase::Refusing) => {}
                 () = clock.sleep_until(poll_at) => {}
             }
         }
@@ -383,7 +386,9 @@ fn is_missing<T>(answer: &Result<T, Error>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::{pin::pin, sync::Arc};
+
+    use futures_util::poll;
 
     use super::*;
     use crate::runtime::testing::{server_on_faulty_objects, soon};
@@ -409,6 +414,18 @@ mod tests {
 
     fn new_jobs(data: impl IntoIterator<Item = Payload>) -> Vec<NewJob> {
         data.into_iter().map(|data| NewJob::new(name("work"), data)).collect()
+    }
+
+    #[tokio::test]
+    async fn a_wait_for_a_result_ends_when_requests_are_refused() {
+        let (server, _) = server().await;
+        let job = server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap().job;
+        let mut waiting = pin!(server.result(&job.id, None, MAX_RESULT_WAIT));
+        server.drain().await;
+        assert!(poll!(&mut waiting).is_pending(), "the job may end until then");
+        server.refuse();
+        let result = soon("the wait ends", waiting).await.unwrap();
+        assert!(result.job.life.ended().is_none() && result.value.is_none());
     }
 
     async fn leased(server: &Server) -> Vec<Job> {

@@ -213,6 +213,8 @@ enum StopPhase {
     Serving,
     /// No job is admitted; running attempts may finish and report.
     Draining,
+    /// Waits for results end as well, because requests are refused from now on.
+    Refusing,
     /// Tasks end.
     Stopped,
 }

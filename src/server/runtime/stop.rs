@@ -59,6 +59,20 @@ impl Server {
         tokio::join!(triggers, calls);
     }
 
+    /// Ends the waits for results: their jobs have not ended, and their callers repeat the request.
+    ///
+    /// A caller that serves requests calls it when it accepts no more of them. A wait, of up to a minute,
+    /// would delay the end of its listener otherwise.
+    pub fn refuse(&self) {
+        self.inner.stopping.send_if_modified(|phase| {
+            let refuses_now = *phase < StopPhase::Refusing;
+            if refuses_now {
+                *phase = StopPhase::Refusing;
+            }
+            refuses_now
+        });
+    }
+
     /// Begins a stop: the server admits no more jobs, answers the requests that wait for some, and waits
     /// for running attempts until `options.shutdown` after the first call. It still takes reports and
     /// heartbeats. Returns when that time ends, which every call returns the same.

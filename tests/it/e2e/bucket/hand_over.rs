@@ -125,6 +125,9 @@ async fn a_stopped_leader_acknowledges_jobs_while_a_push_runs() {
         |job_type: &str, key: &str| json!({"type": job_type, "data": null, "correlation_key": key});
     let pushed = leader.enqueue(job("push", "pushed")).await;
     target.call(1).await;
+    let waited = leader.enqueue(job("t", "waited for")).await;
+    let (api, path) = (leader.api.patient(), format!("/v1/jobs/t/{waited}/result?wait=60"));
+    let waiting = tokio::spawn(async move { api.get(&path).await });
     client.has_enqueued(10).await;
     leader.terminate();
     eventually("the leader admits no more jobs", || async {
@@ -139,6 +142,8 @@ async fn a_stopped_leader_acknowledges_jobs_while_a_push_runs() {
     go.send_replace(true);
     let status = leader.ended().await;
     assert!(status.success(), "{status}: {}", leader.log());
+    // The stop does not wait for the end of this request.
+    waiting.await.unwrap().problem(408, "wait_timeout");
     leads(&standby).await;
     client.has_enqueued(client.count() + 10).await;
     let reported = standby.job(&pushed).await;
