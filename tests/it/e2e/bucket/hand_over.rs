@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use axum::http::StatusCode;
 use serde_json::json;
 use tokio::{task::JoinHandle, time::Instant};
 
@@ -71,7 +72,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// Servers on `bucket`, of which `set` sets up each.
+    /// Servers on `bucket`, each with what `set` adds to its setup.
     async fn start(bucket: &Bucket, set: impl Fn(Setup) -> Setup) -> Self {
         // Nothing but the announced end makes the standby lead.
         let patient = |setup: Setup| set(setup.without_env(TAKEOVER).env(TAKEOVER, "600"));
@@ -151,4 +152,29 @@ async fn a_stopped_leader_acknowledges_jobs_while_a_push_runs() {
     assert_eq!(standby.job(&acknowledged).await["id"], json!(acknowledged));
     client.settle(running, &standby.api).await;
     assert_eq!((bucket.objects("epoch"), target.calls().len()), (2, 1), "one takeover, one call");
+}
+
+#[tokio::test]
+async fn a_leader_ends_its_epoch_before_its_last_spans_are_sent() {
+    let bucket = Arc::new(Bucket::new());
+    let of_collector = Arc::clone(&bucket);
+    // The collector answers nothing before the epoch has ended.
+    let collector = Target::start(move |_| {
+        let bucket = Arc::clone(&of_collector);
+        async move {
+            eventually("the epoch has ended", || async { bucket.has_ended().then_some(()) }).await;
+            StatusCode::OK
+        }
+    })
+    .await;
+    let endpoint = collector.url.trim_end_matches("/work");
+    let setup = bucket.server().env("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint);
+    let mut leader = setup.start().await;
+    leader.job_type("t", json!({})).await;
+    leader.enqueue_a("t").await;
+    collector.call(1).await;
+    leader.terminate();
+    let (status, log) = (leader.ended().await, leader.log());
+    assert!(status.success(), "{status}: {log}");
+    assert!(!log.contains("timed out before all spans were sent"), "{log}");
 }

@@ -72,10 +72,20 @@ impl Bucket {
         std::fs::read_dir(dir).map_or(0, Iterator::count)
     }
 
+    /// The last beat of the leader, null if there is none.
+    fn beat(&self) -> Value {
+        let beat = std::fs::read(self.0.path().join("log/hint/leader")).unwrap_or_default();
+        serde_json::from_slice(&beat).unwrap_or_default()
+    }
+
     /// The count of the leader's last beat.
     fn beats(&self) -> u64 {
-        let beat = std::fs::read(self.0.path().join("log/hint/leader")).unwrap_or_default();
-        serde_json::from_slice::<Value>(&beat).map_or(0, |beat| beat["count"].as_u64().unwrap())
+        self.beat()["count"].as_u64().unwrap_or_default()
+    }
+
+    /// Whether the leader has written that it has ended its epoch.
+    fn has_ended(&self) -> bool {
+        self.beat()["next_within_ms"] == 0
     }
 }
 
