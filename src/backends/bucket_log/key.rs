@@ -3,7 +3,10 @@
 //! Numbers in names have a fixed width, so names sort as their numbers count, and a person can read
 //! them.
 
-use std::fmt::{self, Display, Formatter};
+use std::{
+    fmt::{self, Display, Formatter},
+    str::FromStr,
+};
 
 /// The number of one leadership. Numbers have no gaps: a process claims `n + 1` only after it has
 /// read the claim of `n`.
@@ -73,6 +76,23 @@ impl Display for Slot {
     }
 }
 
+/// A text is not a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("must be the number of an epoch, from 1 on, and a number in it, such as 3.1204")]
+pub struct BadSlot;
+
+impl FromStr for Slot {
+    type Err = BadSlot;
+
+    /// The slot that is written as `text`: without signs and leading zeros.
+    fn from_str(text: &str) -> Result<Self, BadSlot> {
+        let (epoch, seq) = text.split_once('.').ok_or(BadSlot)?;
+        let epoch = epoch.parse().ok().and_then(Epoch::new).ok_or(BadSlot)?;
+        let slot = Self { epoch, seq: seq.parse().map_err(|_| BadSlot)? };
+        (slot.to_string() == text).then_some(slot).ok_or(BadSlot)
+    }
+}
+
 /// The name of an object that is created once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ObjectKey {
@@ -123,6 +143,20 @@ mod tests {
         let names = slots.map(|slot| ObjectKey::Slot(slot).to_string());
         assert!(slots.is_sorted() && names.is_sorted(), "{names:?}");
         assert_eq!(names[2], "log/0000000001/000000000010");
+    }
+
+    #[test]
+    fn a_slot_is_read_from_what_it_is_written_as() {
+        let last = Slot { epoch: Epoch(u64::MAX), seq: u64::MAX };
+        for slot in [Slot::FIRST, Slot { epoch: Epoch(3), seq: 1204 }, last] {
+            assert_eq!(slot.to_string().parse(), Ok(slot));
+        }
+        for text in
+            ["", ".", "x", "3", "3.", ".3", "0.3", "+3.1", "3.+1", "3.01", "03.1", "3.1.2", "3.-1"]
+        {
+            assert_eq!(text.parse::<Slot>(), Err(BadSlot), "{text}");
+        }
+        assert_eq!("1.18446744073709551616".parse::<Slot>(), Err(BadSlot), "more than 64 bits");
     }
 
     #[test]

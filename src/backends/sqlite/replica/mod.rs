@@ -32,14 +32,14 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use parking_lot::Mutex;
+use tokio::sync::watch;
 
 pub use self::apply::transactions;
 use super::{Durability, OpenError, SqliteStore, error::Failure, file, writer::State};
 use crate::bucket_log::{
     Durable, Frozen, Handle, LogRefusal, Replica, ReplicaError, Restored, SnapshotParts, Tail,
     body::{MAX_GROUP_BYTES, plain_bytes},
-    key::Epoch,
+    key::{Epoch, Slot},
 };
 use tidegate_core::port::{StoreError, Txn, job_store::Committed};
 
@@ -113,7 +113,7 @@ pub struct SqliteReplica {
     store: Arc<SqliteStore>,
     /// That of the database. The writer thread sets it with each change, so that it is right even
     /// after a call whose caller has stopped waiting.
-    tail: Arc<Mutex<Tail>>,
+    tail: Arc<watch::Sender<Tail>>,
     /// Those of this release. A database that follows a log has the first of them, up to the number in the
     /// last start record.
     migrations: &'static [&'static str],
@@ -155,7 +155,7 @@ impl SqliteReplica {
         let tail = tail.ok_or_else(|| OpenError::NotOfLog { dir: dir.to_owned() })?;
         file::unmark(dir)?;
         store.log = Some(LogConnection(OnceLock::new()));
-        let (store, tail) = (Arc::new(store), Arc::new(Mutex::new(tail)));
+        let (store, tail) = (Arc::new(store), Arc::new(watch::Sender::new(tail)));
         Ok(Self { store, tail, migrations: &file::MIGRATIONS })
     }
 
@@ -174,6 +174,12 @@ impl SqliteReplica {
     /// It has risen before the position shows the change.
     pub fn tokens_version(&self) -> u64 {
         self.store.shared.tokens.load(Ordering::Acquire)
+    }
+
+    /// Ends once the state has all of the log before `slot`, which may be never.
+    pub async fn reached(&self, slot: Slot) {
+        // The sender is a part of this value, so it is not gone.
+        let _ = self.tail.subscribe().wait_for(|tail| tail.next >= slot).await;
     }
 
     /// Connects the store to the node of this replica.
@@ -213,7 +219,7 @@ impl Replica for SqliteReplica {
     }
 
     fn tail(&self) -> Tail {
-        *self.tail.lock()
+        *self.tail.borrow()
     }
 
     fn bytes(&self) -> u64 {
@@ -225,7 +231,7 @@ impl Replica for SqliteReplica {
         let apply = move |state: &mut State| {
             let (answers, behind) = state.apply(&objects, migrations)?;
             if let Some(behind) = behind {
-                *tail.lock() = behind;
+                tail.send_replace(behind);
             }
             Ok::<_, Failure>(answers)
         };
@@ -266,7 +272,7 @@ impl SqliteReplica {
         let tail = Arc::clone(&self.tail);
         let replace = move |state: &mut State| {
             let behind = replace(state)?;
-            *tail.lock() = behind;
+            tail.send_replace(behind);
             Ok::<_, Failure>(())
         };
         let replaced = self.store.writer.run(replace).await;

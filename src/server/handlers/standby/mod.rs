@@ -7,12 +7,12 @@
 //! ```
 //!
 //! [`reads`] is the first way, [`proof`] the second. Answers of both have the position of the log that
-//! they reflect, so a client can compare those of two servers.
+//! they reflect. A read that names such a position, of whichever server, sees at least that.
 
 mod proof;
 mod reads;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use axum::{
@@ -25,7 +25,7 @@ use axum::{
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 use tidegate_backends::{
-    bucket_log::{Handle, Tail},
+    bucket_log::{Handle, Replica as _, Tail, key::Slot},
     sqlite::SqliteReplica,
 };
 use tidegate_core::{
@@ -46,13 +46,17 @@ use crate::{
 /// In a request: whether a read must see every change that was acknowledged before it.
 static CONSISTENT: HeaderName = HeaderName::from_static("tidegate-consistent");
 /// In an answer: how much of the log it reflects, as `epoch.number` of the first record that it may
-/// lack.
+/// lack. In a request: how much of the log a read must reflect at least.
 static POSITION: HeaderName = HeaderName::from_static("tidegate-position");
 /// In an answer of a standby: when the last record before the position was written.
 static POSITION_AT: HeaderName = HeaderName::from_static("tidegate-position-at");
 /// In an answer: that a standby gave it.
 static STANDBY: HeaderName = HeaderName::from_static("tidegate-standby");
 
+/// How long a read waits until the local state has reached its position.
+const POSITION_TIMEOUT: Duration = Duration::from_secs(5);
+/// Why a node refuses a read whose position its state has not reached.
+const BEHIND: &str = "this server has not read the log up to the requested position";
 /// Why a node refuses that cannot prove that it leads.
 const NO_PROOF: &str = "the bucket of the log does not answer, so another server may lead by now";
 
@@ -88,7 +92,7 @@ pub struct LogRoutes {
     pub handle: Handle<Committed>,
     /// The local state of the node.
     pub replica: Arc<SqliteReplica>,
-    /// Measures the age of proofs.
+    /// Measures the age of proofs, and waits.
     pub clock: Arc<dyn Clock>,
     /// Draws request ids.
     pub entropy: Arc<dyn Entropy>,
@@ -137,7 +141,32 @@ impl LogRoutes {
             ),
             (None, None) => Problem::new(ErrorCode::NotLeader, "this server follows the log"),
         };
-        let mut response = self.refused(&problem);
+        self.refused_for_now(&problem)
+    }
+
+    /// Whether the local state has all of the log before `wanted`, which a read needs, at the latest after
+    /// [`POSITION_TIMEOUT`].
+    async fn reaches(&self, wanted: Option<Slot>) -> bool {
+        let Some(wanted) = wanted else { return true };
+        let is_later = self.handle.epoch().is_some_and(|epoch| epoch < wanted.epoch);
+        // A leader that another server has replaced never reaches the epoch of that one.
+        if is_later && self.replica.tail().next < wanted {
+            return false;
+        }
+        tokio::select! {
+            () = self.replica.reached(wanted) => true,
+            () = self.clock.sleep(POSITION_TIMEOUT) => false,
+        }
+    }
+
+    /// The refusal of a read whose position the local state has not reached.
+    fn behind(&self) -> Response {
+        self.refused_for_now(&Problem::new(ErrorCode::Unavailable, BEHIND))
+    }
+
+    /// The refusal of a request that may succeed in a second.
+    fn refused_for_now(&self, problem: &Problem) -> Response {
+        let mut response = self.refused(problem);
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         response
     }
@@ -185,6 +214,20 @@ fn is_consistent(headers: &HeaderMap) -> Result<bool, Problem> {
             Err(Problem::new(ErrorCode::InvalidHeader, detail))
         }
     }
+}
+
+/// The position of the log that a read must reflect at least; none if it names none.
+///
+/// # Errors
+///
+/// 400 if the header is not a position.
+fn wanted_position(headers: &HeaderMap) -> Result<Option<Slot>, Problem> {
+    let Some(value) = headers.get(&POSITION) else { return Ok(None) };
+    let position = value.to_str().ok().and_then(|text| text.parse::<Slot>().ok());
+    position.map(Some).ok_or_else(|| {
+        let detail = format!("the header {POSITION} must be a position of the log, such as 3.1204");
+        Problem::new(ErrorCode::InvalidHeader, detail)
+    })
 }
 
 /// Adds to an answer that it reflects the log up to `tail`.

@@ -22,7 +22,7 @@ use tidegate_backends::bucket_log::Replica as _;
 use tidegate_core::time::Timestamp;
 use tokio::sync::Mutex;
 
-use super::{LogRoutes, NO_PROOF, add_position, is_consistent, is_read};
+use super::{LogRoutes, NO_PROOF, add_position, is_consistent, is_read, wanted_position};
 use crate::runtime::Leadership;
 
 /// How old the proof of leadership behind an ordinary read may be.
@@ -106,6 +106,14 @@ pub(super) async fn answer(
     }
     let is_read = is_read(request.method());
     if is_read {
+        let wanted = match wanted_position(request.headers()) {
+            Ok(wanted) => wanted,
+            Err(problem) => return log.refused(&problem),
+        };
+        // Before the proof, which must be recent when the read begins.
+        if !log.reaches(wanted).await {
+            return log.behind();
+        }
         let begun = proof.begun.load(Ordering::SeqCst);
         let accepted = match is_consistent(request.headers()) {
             Ok(true) => Accepted::After(begun),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use axum::{
     extract::{MatchedPath, Request, State},
-    http::{HeaderValue, header},
+    http::HeaderValue,
     middleware::Next,
     response::Response,
 };
@@ -17,7 +17,9 @@ use tidegate_core::error_code::ErrorCode;
 use tidegate_engine::Error;
 use tokio::sync::Mutex;
 
-use super::{LogRoutes, POSITION_AT, STANDBY, add_position, is_consistent, is_read};
+use super::{
+    LogRoutes, POSITION_AT, STANDBY, add_position, is_consistent, is_read, wanted_position,
+};
 use crate::{
     auth::BuiltIn,
     handlers::{error::Problem, health},
@@ -90,12 +92,22 @@ pub(super) async fn answer(
         Ok(true) => return log.refusal(BEGINS),
         Err(problem) => return log.refused(&problem),
     }
+    let wanted = match wanted_position(request.headers()) {
+        Ok(wanted) => wanted,
+        Err(problem) => return log.refused(&problem),
+    };
+    // Before the tokens are read: the position may be that of the change of one.
+    if !log.reaches(wanted).await {
+        return log.behind();
+    }
+    // The node may have cleared its state meanwhile.
+    if !log.handle.has_caught_up() {
+        return log.refusal(BEGINS);
+    }
     if let Err(error) = reads.read_tokens().await {
         tracing::warn!(%error, "the tokens cannot be read");
         let problem = Problem::new(ErrorCode::Unavailable, "the tokens cannot be read now");
-        let mut response = log.refused(&problem);
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-        return response;
+        return log.refused_for_now(&problem);
     }
     let tail = log.replica.tail();
     let mut response = next.run(request).await;

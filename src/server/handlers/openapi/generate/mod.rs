@@ -25,8 +25,10 @@ use crate::handlers::routes::Routes;
             and `Accept`; unknown fields are refused; lists have cursors. Of servers on a log in a \
             bucket, a standby answers reads, with the header `Tidegate-Standby: true`, and refuses \
             the rest with 503 `not_leader`; answers have `Tidegate-Position`, the first record that \
-            they may lack; and a read with `Tidegate-Consistent: true`, on the leader, sees every \
-            change that was acknowledged before it.",
+            they may lack; a read with the `Tidegate-Position` of an answer waits until the server has \
+            the log up to it, or gets 503 `unavailable` after five seconds; and a read with \
+            `Tidegate-Consistent: true`, on the leader, sees every change that was acknowledged \
+            before it.",
         license(name = "Apache-2.0", identifier = "Apache-2.0")
     ),
     tags(

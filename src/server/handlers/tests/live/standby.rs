@@ -1,8 +1,9 @@
 //! The routes of two servers on one log in memory: a leader, and a standby that answers reads.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use axum::{Router, http::Response};
+use futures_util::poll;
 use object_store::{memory::InMemory, path::Path};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -26,6 +27,7 @@ use crate::{
 /// A bound of requests until a standby has applied what its leader has committed.
 const MANY: usize = 100_000;
 const CONSISTENT: &str = "tidegate-consistent";
+const POSITION: &str = "tidegate-position";
 
 /// What a server has of its node.
 struct LogNode {
@@ -66,15 +68,15 @@ impl LogNode {
         }
     }
 
-    /// The routes of a standby that knows stored tokens alone.
-    async fn following(&self) -> Router {
+    /// The routes of a standby that knows stored tokens alone, and waits by `clock`.
+    async fn following(&self, clock: Arc<dyn Clock>) -> Router {
         let server = server_with(self.replica.store(), Builder::standby).await;
         let auth = Arc::new(BuiltIn::new(None, Anonymous::Refused, Arc::new(SystemClock)));
         let updated = Arc::clone(&auth);
         server.watch_tokens(move |tokens| updated.set_tokens(tokens));
         let options = ApiOptions { auth: Arc::clone(&auth) as _, ..ApiOptions::clone(&options()) };
         let routes = handlers::router(server.clone(), options);
-        self.routes(Arc::new(SystemClock)).following(server, auth, routes)
+        self.routes(clock).following(server, auth, routes)
     }
 }
 
@@ -84,6 +86,8 @@ struct Log {
     leading: Router,
     server: Server,
     following: Router,
+    /// The clock of the waits of the standby.
+    clock: Arc<FakeClock>,
     /// The id and the header of a stored token.
     token: (String, String),
     _standby: LogNode,
@@ -104,9 +108,10 @@ impl Log {
         let leading = leader.routes(Arc::new(FakeClock::default())).leading(routes);
         let (standby, node) = LogNode::open(&bucket, false).await;
         tokio::spawn(async move { node.run_once().await });
-        let following = standby.following().await;
+        let clock = Arc::<FakeClock>::default();
+        let following = standby.following(Arc::clone(&clock) as _).await;
         let token = (item.id, format!("Bearer {text}"));
-        Self { leader, leading, server, following, token, _standby: standby }
+        Self { leader, leading, server, following, clock, token, _standby: standby }
     }
 
     /// The first answer of the standby to a read of `path` that has this status.
@@ -121,11 +126,25 @@ impl Log {
         }
         panic!("the standby never answers {path} with {status}")
     }
+
+    /// The answer of the standby to a read of `path` with this position.
+    async fn read_at(&self, path: &str, position: &str) -> (Response<()>, Vec<u8>) {
+        let headers = [("authorization", &*self.token.1), (POSITION, position)];
+        ask(&self.following, "GET", path, &headers, "").await
+    }
+
+    /// The position of the answer to an added job of the type `invoice`.
+    async fn enqueue(&self, id: &str) -> (u64, u64) {
+        let job = json!({"type": "invoice", "id": id, "data": [1]}).to_string();
+        let (enqueued, _) = ask(&self.leading, "POST", "/v1/jobs", &[ALL], job).await;
+        assert_eq!(enqueued.status(), 201);
+        position(&enqueued)
+    }
 }
 
 /// The position of an answer: the epoch, and the number in it.
 fn position(answer: &Response<()>) -> (u64, u64) {
-    let text = answer.headers()["tidegate-position"].to_str().unwrap();
+    let text = answer.headers()[POSITION].to_str().unwrap();
     let (epoch, number) = text.split_once('.').unwrap();
     (epoch.parse().unwrap(), number.parse().unwrap())
 }
@@ -215,7 +234,8 @@ async fn a_token_is_revoked_on_a_standby_too() {
 #[tokio::test]
 async fn a_standby_that_has_not_caught_up_refuses_reads() {
     let (standby, _node) = LogNode::open(&Arc::new(InMemory::new()), false).await;
-    let refused = ask(&standby.following().await, "GET", "/v1/jobs", &[], "").await;
+    let following = standby.following(Arc::new(SystemClock)).await;
+    let refused = ask(&following, "GET", "/v1/jobs", &[], "").await;
     assert_eq!(problem(&refused).1, "not_leader");
 }
 
@@ -241,17 +261,69 @@ async fn a_consistent_read_needs_a_proof_of_its_own() {
     assert_eq!(problem(&read(&log.following, &headers).await).1, "not_leader");
 }
 
-/// A push with a claim of more than a second needs such a proof.
 #[tokio::test]
-async fn a_leadership_that_has_ended_is_not_proved_again() {
+async fn a_read_waits_for_its_position() {
     let log = Log::start().await;
-    let clock = Arc::new(FakeClock::default());
-    let leadership = log.leader.routes(Arc::clone(&clock) as _).leadership();
-    assert!(leadership.is_proved().await);
+    let made = json(&log.leading, "PUT", "/v1/job-types/invoice", json!({})).await;
+    assert_eq!(made.0, 201);
+    log.shown("/v1/job-types/invoice", 200).await;
 
-    log.leader.handle.release();
-    log.leader.handle.leadership().wait_for(Option::is_none).await.unwrap();
-    assert!(leadership.is_proved().await, "the last proof is recent");
-    clock.advance(Duration::from_secs(1));
-    assert!(!leadership.is_proved().await, "it is a second old, and the node leads no more");
+    // The log has this position after ten more records, and the first one is that of the job.
+    let (epoch, number) = log.enqueue("before").await;
+    let wanted = format!("{epoch}.{}", number + 10);
+    let mut read = pin!(log.read_at("/v1/jobs/invoice/0", &wanted));
+    assert!(poll!(&mut read).is_pending());
+    let mut last = (epoch, number);
+    for id in 0..10 {
+        last = log.enqueue(&id.to_string()).await;
+    }
+    let (shown, _) = read.await;
+    assert_eq!(shown.status(), 200);
+    assert!(position(&shown) >= (epoch, number + 10), "{shown:?}");
+
+    let own = format!("{}.{}", last.0, last.1);
+    let (shown, _) = log.read_at("/v1/jobs/invoice/9", &own).await;
+    assert_eq!((shown.status().as_u16(), position(&shown) >= last), (200, true), "its own write");
+    let headers = [ALL, (POSITION, &*own)];
+    let (shown, _) = ask(&log.leading, "GET", "/v1/jobs/invoice/9", &headers, "").await;
+    assert_eq!(shown.status(), 200);
+}
+
+#[tokio::test]
+async fn a_position_that_is_not_reached_is_refused() {
+    let log = Log::start().await;
+    log.shown("/v1/jobs", 200).await;
+    let is_refused = |answer: &(Response<()>, Vec<u8>)| {
+        let (status, code) = problem(answer);
+        assert_eq!((status.as_u16(), &*code), (503, "unavailable"));
+        assert_eq!(answer.0.headers()["retry-after"], "1");
+    };
+    // No time passes for the leader: it knows that it never leads that epoch.
+    let headers = [ALL, (POSITION, "9.0")];
+    is_refused(&ask(&log.leading, "GET", "/v1/jobs", &headers, "").await);
+
+    let mut read = pin!(log.read_at("/v1/jobs", "9.0"));
+    for _ in 0..MANY {
+        if let Poll::Ready(answer) = poll!(&mut read) {
+            return is_refused(&answer);
+        }
+        log.clock.advance(Duration::from_secs(1));
+        tokio::task::yield_now().await;
+    }
+    panic!("the standby waits for ever")
+}
+
+#[tokio::test]
+async fn a_header_that_is_no_position_is_refused() {
+    let log = Log::start().await;
+    log.shown("/v1/jobs", 200).await;
+    for text in ["x", "1", "0.1", "1.x", "1.01", "1.0.0"] {
+        let of_leader = ask(&log.leading, "GET", "/v1/jobs", &[ALL, (POSITION, text)], "").await;
+        for answer in [of_leader, log.read_at("/v1/jobs", text).await] {
+            let (status, code) = problem(&answer);
+            assert_eq!((status.as_u16(), &*code), (400, "invalid_header"), "{text}");
+            let body = String::from_utf8(answer.1).unwrap();
+            assert!(body.contains(POSITION), "{body}");
+        }
+    }
 }
