@@ -29,7 +29,7 @@ use tidegate_backends::{
 };
 use tidegate_core::port::{Clock, Entropy, job_store::Committed};
 use tidegate_server::{
-    handlers::{LogRoutes, Switch},
+    handlers::{LogRoutes, Proofs, Switch},
     listener::Listener,
     runtime::Server,
     settings::{Settings, Sources},
@@ -109,7 +109,8 @@ pub(super) async fn run(
     }
     let builder = Server::open_replica(replica.store(), objects, settings.guard(), keys)?;
     let leader = Leader::new(handle.clone(), Arc::clone(&clock));
-    let builder = builder.health_check(Arc::new(leader)).leadership(routes.leadership());
+    let proofs = Arc::new(Proofs::new(routes.clone()));
+    let builder = builder.health_check(Arc::new(leader)).leadership(Arc::clone(&proofs) as _);
     let assembled = tokio::select! {
         assembled = assemble(settings, sources, Some(metrics), None, address, builder) => {
             match assembled {
@@ -128,7 +129,7 @@ pub(super) async fn run(
             return release(&handle, node).await;
         }
     };
-    switch.set(routes.leading(assembled.router.clone()));
+    switch.set(proofs.leading(assembled.router.clone()));
     let serving = assembled.serve(address, closing.clone(), listener).await;
     ctx.note(format_args!("tidegate leads {bucket} on http://{address}"));
     let announced = async {

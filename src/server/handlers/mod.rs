@@ -66,7 +66,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tidegate_api::{Bodies, SettingView};
 
 #[cfg(feature = "embedded")]
-pub use self::standby::{LogRoutes, Switch};
+pub use self::standby::{LogRoutes, Proofs, Switch};
 pub use self::{
     envelope::Overloaded,
     refused_head::{RefusedHead, refused_head},

@@ -34,14 +34,12 @@ use tidegate_core::{
     port::{Clock, Entropy, job_store::Committed},
 };
 
+pub use self::proof::Proofs;
 #[cfg(test)]
 pub(super) use self::reads::OF_LEADER;
-use self::{proof::Proof, reads::Reads};
+use self::reads::Reads;
 use super::{envelope, error::Problem, health, media, reply};
-use crate::{
-    auth::BuiltIn,
-    runtime::{Leadership, Server},
-};
+use crate::{auth::BuiltIn, runtime::Server};
 
 /// In a request: whether a read must see every change that was acknowledged before it.
 static CONSISTENT: HeaderName = HeaderName::from_static("tidegate-consistent");
@@ -116,18 +114,6 @@ impl LogRoutes {
     pub fn following(&self, server: Server, auth: Arc<BuiltIn>, routes: Router) -> Router {
         let reads = Arc::new(Reads::new(self.clone(), server, auth));
         routes.layer(middleware::from_fn_with_state(reads, reads::answer))
-    }
-
-    /// The `routes` of a server while the node leads. A read is at most a second behind what another
-    /// leader has acknowledged, and one with `Tidegate-Consistent: true` is not behind.
-    pub fn leading(&self, routes: Router) -> Router {
-        let proof = Arc::new(Proof::new(self.clone()));
-        routes.layer(middleware::from_fn_with_state(proof, proof::answer))
-    }
-
-    /// The leadership of the node, for the server that delivers while the node leads.
-    pub fn leadership(&self) -> Arc<dyn Leadership> {
-        Arc::new(Proof::new(self.clone()))
     }
 
     /// The refusal of a request that only a leader answers; `while_leading` is why this node does not,

@@ -1,8 +1,8 @@
 //! The proof that no other node leads, which every read of a leader needs, and a push with an old claim.
 //!
-//! Reads share proofs. An ordinary one accepts a proof that began less than a second ago. A consistent
-//! one needs a proof that began after its request came, whatever clocks show: proofs are numbered, and
-//! a request notes how many have begun.
+//! Reads and pushes share proofs. A push and an ordinary read accept a proof that began less than a second
+//! ago. A consistent read needs a proof that began after its request came, whatever clocks show: proofs are
+//! numbered, and a request notes how many have begun.
 
 use std::{
     sync::{
@@ -14,8 +14,9 @@ use std::{
 
 use async_trait::async_trait;
 use axum::{
+    Router,
     extract::{Request, State},
-    middleware::Next,
+    middleware::{self, Next},
     response::Response,
 };
 use tidegate_backends::bucket_log::Replica as _;
@@ -30,8 +31,8 @@ const PROOF_AGE: Duration = Duration::from_secs(1);
 /// How long a proof may take. The bucket does not answer then.
 const PROOF_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The proofs of this node.
-pub(super) struct Proof {
+/// The proofs of a node. It needs one value of this type, because what shares the value shares proofs.
+pub struct Proofs {
     log: LogRoutes,
     /// How many have begun.
     begun: AtomicU64,
@@ -55,9 +56,16 @@ enum Accepted {
     After(u64),
 }
 
-impl Proof {
-    pub(super) fn new(log: LogRoutes) -> Self {
+impl Proofs {
+    /// The proofs of the node of `log`, before the first one.
+    pub fn new(log: LogRoutes) -> Self {
         Self { log, begun: AtomicU64::new(0), newest: Mutex::default() }
+    }
+
+    /// The `routes` of a server while the node leads. A read is at most a second behind what another
+    /// leader has acknowledged, and one with `Tidegate-Consistent: true` is not behind.
+    pub fn leading(self: &Arc<Self>, routes: Router) -> Router {
+        routes.layer(middleware::from_fn_with_state(Arc::clone(self), answer))
     }
 
     /// Whether this node leads, by an accepted proof.
@@ -88,19 +96,15 @@ impl Proof {
 }
 
 #[async_trait]
-impl Leadership for Proof {
+impl Leadership for Proofs {
     async fn is_proved(&self) -> bool {
         self.holds(Accepted::Recent).await
     }
 }
 
 /// Answers a request by the routes, and a read only with a proof.
-pub(super) async fn answer(
-    State(proof): State<Arc<Proof>>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let log = &proof.log;
+async fn answer(State(proofs): State<Arc<Proofs>>, request: Request, next: Next) -> Response {
+    let log = &proofs.log;
     if !request.uri().path().starts_with("/v1/") {
         return next.run(request).await;
     }
@@ -114,13 +118,13 @@ pub(super) async fn answer(
         if !log.reaches(wanted).await {
             return log.behind();
         }
-        let begun = proof.begun.load(Ordering::SeqCst);
+        let begun = proofs.begun.load(Ordering::SeqCst);
         let accepted = match is_consistent(request.headers()) {
             Ok(true) => Accepted::After(begun),
             Ok(false) => Accepted::Recent,
             Err(problem) => return log.refused(&problem),
         };
-        if !proof.holds(accepted).await {
+        if !proofs.holds(accepted).await {
             return log.refusal(NO_PROOF);
         }
     }

@@ -21,7 +21,8 @@ use tidegate_engine::memory::{FakeClock, SeededEntropy};
 use super::{super::problem, ALL, ApiOptions, Builder, Server, ask, json, options, server_with};
 use crate::{
     auth::{Anonymous, BuiltIn, Scope, TokenItem},
-    handlers::{self, LogRoutes, openapi, standby::OF_LEADER},
+    handlers::{self, LogRoutes, Proofs, openapi, standby::OF_LEADER},
+    runtime::Leadership as _,
 };
 
 /// A bound of requests until a standby has applied what its leader has committed.
@@ -83,6 +84,7 @@ impl LogNode {
 /// A leader and a standby.
 struct Log {
     leader: LogNode,
+    proofs: Arc<Proofs>,
     leading: Router,
     server: Server,
     following: Router,
@@ -105,13 +107,21 @@ impl Log {
         server.put_token(&item).await.unwrap();
         let routes = handlers::router(server.clone(), ApiOptions::clone(&options()));
         // No time passes for proofs.
-        let leading = leader.routes(Arc::new(FakeClock::default())).leading(routes);
+        let of_leader = leader.routes(Arc::new(FakeClock::default()));
+        let proofs = Arc::new(Proofs::new(of_leader));
+        let leading = proofs.leading(routes);
         let (standby, node) = LogNode::open(&bucket, false).await;
         tokio::spawn(async move { node.run_once().await });
         let clock = Arc::<FakeClock>::default();
         let following = standby.following(Arc::clone(&clock) as _).await;
         let token = (item.id, format!("Bearer {text}"));
-        Self { leader, leading, server, following, clock, token, _standby: standby }
+        Self { leader, proofs, leading, server, following, clock, token, _standby: standby }
+    }
+
+    /// Ends the leadership of the leader.
+    async fn release(&self) {
+        self.leader.handle.release();
+        self.leader.handle.leadership().wait_for(Option::is_none).await.unwrap();
     }
 
     /// The first answer of the standby to a read of `path` that has this status.
@@ -251,14 +261,22 @@ async fn a_consistent_read_needs_a_proof_of_its_own() {
     assert_eq!(problem(&unclear).1, "invalid_header");
 
     // No instant has passed since the last proof, and the node leads no more.
-    log.leader.handle.release();
-    log.leader.handle.leadership().wait_for(Option::is_none).await.unwrap();
+    log.release().await;
     assert_eq!(read(&log.leading, &[ALL]).await.0.status(), 200);
     assert_eq!(problem(&read(&log.leading, &consistent).await).1, "not_leader");
 
     log.shown("/v1/jobs", 200).await;
     let headers = [("authorization", &*log.token.1), (CONSISTENT, "true")];
     assert_eq!(problem(&read(&log.following, &headers).await).1, "not_leader");
+}
+
+#[tokio::test]
+async fn a_read_accepts_the_proof_of_a_push() {
+    let log = Log::start().await;
+    assert!(log.proofs.is_proved().await);
+    // From now on, no proof succeeds.
+    log.release().await;
+    assert_eq!(ask(&log.leading, "GET", "/v1/jobs", &[ALL], "").await.0.status(), 200);
 }
 
 #[tokio::test]
