@@ -1,11 +1,15 @@
 //! The machine's clock.
 //!
 //! Instants come from the wall clock, which may be set. Waits use a timer, which may stop while the
-//! machine sleeps. A wait therefore reads the wall clock at least every [`MAX_TIMER`].
+//! machine sleeps, and so may the monotonic time. A wait therefore reads the wall clock at least every
+//! [`MAX_TIMER`].
 
 #![allow(clippy::disallowed_methods, reason = "the implementation of the clock port")]
 
-use std::time::{Duration, SystemTime};
+use std::{
+    sync::LazyLock,
+    time::{Duration, Instant, SystemTime},
+};
 
 use async_trait::async_trait;
 
@@ -42,6 +46,11 @@ impl Clock for SystemClock {
     async fn sleep(&self, span: Duration) {
         tokio::time::sleep(span).await;
     }
+
+    fn monotonic_now(&self) -> Duration {
+        static FIRST_READ: LazyLock<Instant> = LazyLock::new(Instant::now);
+        FIRST_READ.elapsed()
+    }
 }
 
 #[cfg(test)]
@@ -63,6 +72,13 @@ mod tests {
         SystemClock.sleep_until(Timestamp::from_millis(-1)).await;
         SystemClock.sleep_until(SystemClock.now()).await;
         assert!(before.elapsed() < Duration::from_secs(1));
+    }
+
+    #[tokio::test]
+    async fn the_monotonic_time_passes_during_a_wait() {
+        let before = SystemClock.monotonic_now();
+        SystemClock.sleep(Duration::from_millis(3)).await;
+        assert!(SystemClock.monotonic_now() >= before + Duration::from_millis(3));
     }
 
     #[tokio::test]

@@ -139,6 +139,10 @@ impl Clock for DevClock {
         self.now() + at.since(self.machine_now())
     }
 
+    fn monotonic_now(&self) -> Duration {
+        SystemClock.monotonic_now()
+    }
+
     async fn sleep(&self, span: Duration) {
         SystemClock.sleep(span).await;
     }

@@ -17,7 +17,7 @@ pub mod store_layer;
 pub mod target;
 pub mod work_queue;
 
-pub use clock::Clock;
+pub use clock::{Clock, ClockReading};
 pub use entropy::Entropy;
 pub use health_check::HealthCheck;
 pub use inbox::{Inbox, InboxClosing, InboxDepth, InboxPage, InboxRequest, InboxRules};

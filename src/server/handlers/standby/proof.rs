@@ -20,7 +20,7 @@ use axum::{
     response::Response,
 };
 use tidegate_backends::bucket_log::Replica as _;
-use tidegate_core::time::Timestamp;
+use tidegate_core::port::ClockReading;
 use tokio::sync::Mutex;
 
 use super::{LogRoutes, NO_PROOF, add_position, is_consistent, is_read, wanted_position};
@@ -40,11 +40,12 @@ pub struct Proofs {
     newest: Mutex<Option<Proved>>,
 }
 
-/// A proof that succeeded: its number, from 1 on, and when it began.
+/// A proof that succeeded: its number, from 1 on, and when it began. A server that was frozen for minutes may
+/// find that its clock was set back, so no clock alone decides how old it is.
 #[derive(Clone, Copy)]
 struct Proved {
     number: u64,
-    at: Timestamp,
+    began: ClockReading,
 }
 
 /// Which proof a read accepts.
@@ -79,10 +80,9 @@ impl Proofs {
     async fn prove(&self, accepted: Accepted) -> bool {
         let LogRoutes { handle, clock, .. } = &self.log;
         let mut newest = self.newest.lock().await;
-        let now = clock.now();
+        let now = ClockReading::of(&**clock);
         let suffices = |proved: Proved| match accepted {
-            // A clock that went back needs a new proof.
-            Accepted::Recent => proved.at <= now && now.since(proved.at) < PROOF_AGE,
+            Accepted::Recent => proved.began.is_within(PROOF_AGE, now),
             Accepted::After(begun) => proved.number > begun,
         };
         if newest.is_some_and(suffices) {
@@ -90,7 +90,7 @@ impl Proofs {
         }
         let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let proved = handle.prove_leadership().await.is_ok();
-        *newest = proved.then_some(Proved { number, at: now });
+        *newest = proved.then_some(Proved { number, began: now });
         proved
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{pin::pin, sync::Arc, task::Poll, time::Duration};
 
+use async_trait::async_trait;
 use axum::{Router, http::Response};
 use futures_util::poll;
 use object_store::{memory::InMemory, path::Path};
@@ -29,6 +30,28 @@ use crate::{
 const MANY: usize = 100_000;
 const CONSISTENT: &str = "tidegate-consistent";
 const POSITION: &str = "tidegate-position";
+
+/// A clock that may be set back, which its monotonic time does not show.
+#[derive(Default)]
+struct TwoTimes {
+    shown: FakeClock,
+    passed: FakeClock,
+}
+
+#[async_trait]
+impl Clock for TwoTimes {
+    fn now(&self) -> Timestamp {
+        self.shown.now()
+    }
+
+    async fn sleep_until(&self, at: Timestamp) {
+        self.shown.sleep_until(at).await;
+    }
+
+    fn monotonic_now(&self) -> Duration {
+        self.passed.monotonic_now()
+    }
+}
 
 /// What a server has of its node.
 struct LogNode {
@@ -84,6 +107,8 @@ impl LogNode {
 /// A leader and a standby.
 struct Log {
     leader: LogNode,
+    /// The clock of the proofs of the leader.
+    times: Arc<TwoTimes>,
     proofs: Arc<Proofs>,
     leading: Router,
     server: Server,
@@ -107,15 +132,15 @@ impl Log {
         server.put_token(&item).await.unwrap();
         let routes = handlers::router(server.clone(), ApiOptions::clone(&options()));
         // No time passes for proofs.
-        let of_leader = leader.routes(Arc::new(FakeClock::default()));
-        let proofs = Arc::new(Proofs::new(of_leader));
+        let times = Arc::<TwoTimes>::default();
+        let proofs = Arc::new(Proofs::new(leader.routes(Arc::clone(&times) as _)));
         let leading = proofs.leading(routes);
         let (standby, node) = LogNode::open(&bucket, false).await;
         tokio::spawn(async move { node.run_once().await });
         let clock = Arc::<FakeClock>::default();
         let following = standby.following(Arc::clone(&clock) as _).await;
         let token = (item.id, format!("Bearer {text}"));
-        Self { leader, proofs, leading, server, following, clock, token, _standby: standby }
+        Self { leader, times, proofs, leading, server, following, clock, token, _standby: standby }
     }
 
     /// Ends the leadership of the leader.
@@ -277,6 +302,18 @@ async fn a_read_accepts_the_proof_of_a_push() {
     // From now on, no proof succeeds.
     log.release().await;
     assert_eq!(ask(&log.leading, "GET", "/v1/jobs", &[ALL], "").await.0.status(), 200);
+}
+
+#[tokio::test]
+async fn a_clock_that_is_set_back_makes_no_proof_recent() {
+    let log = Log::start().await;
+    assert!(log.proofs.is_proved().await);
+    log.release().await;
+    // The server was frozen for two minutes, and its clock was set back by as much.
+    log.times.passed.advance(Duration::from_mins(2));
+    assert!(!log.proofs.is_proved().await);
+    let refused = ask(&log.leading, "GET", "/v1/jobs", &[ALL], "").await;
+    assert_eq!(problem(&refused).1, "not_leader");
 }
 
 #[tokio::test]
