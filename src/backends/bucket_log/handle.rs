@@ -13,6 +13,7 @@ use std::{
 use bytes::Bytes;
 use futures_util::future::select;
 use parking_lot::Mutex;
+use tidegate_core::port::ClockReading;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use super::{
@@ -119,6 +120,8 @@ pub(super) struct Leadership {
     has_caught_up: AtomicBool,
     /// The epoch of the newest snapshot that the state of this node, or of a standby, has differed from.
     difference: Mutex<Option<Epoch>>,
+    /// Before the first PUT of the newest durable record of this leader.
+    record_began: Mutex<Option<ClockReading>>,
     /// Whether the bucket is silent: a read of this leader has waited for an answer for long.
     is_silent: AtomicBool,
 }
@@ -151,6 +154,11 @@ impl Leadership {
 
     pub(super) fn difference(&self) -> Option<Epoch> {
         *self.difference.lock()
+    }
+
+    /// Notes that a record of this leader is durable, whose first PUT began at `began`.
+    pub(super) fn note_record(&self, began: ClockReading) {
+        *self.record_began.lock() = Some(began);
     }
 
     /// Notes whether the bucket is silent.
@@ -314,6 +322,13 @@ impl<A> Handle<A> {
             // sealed this epoch.
             Some(_) => self.submit(Vec::new()).await.map(drop),
         }
+    }
+
+    /// When the first PUT of the newest durable record of this leader began, by the clock of the node. No
+    /// other node had acknowledged anything then, as after [`Self::prove_leadership`]. None before its
+    /// first record.
+    pub fn record_began(&self) -> Option<ClockReading> {
+        *self.leadership.record_began.lock()
     }
 
     /// Whether the bucket answers, as far as the last requests of the node show. No request is sent.

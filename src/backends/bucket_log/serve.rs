@@ -11,7 +11,7 @@
 use std::{collections::VecDeque, future::poll_fn, pin::Pin, task::Poll, time::Duration};
 
 use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
-use tidegate_core::{error_chain::ErrorChain, time::Timestamp};
+use tidegate_core::{error_chain::ErrorChain, port::ClockReading, time::Timestamp};
 use tokio::sync::mpsc;
 
 use super::{
@@ -36,6 +36,13 @@ use super::{
 struct Waiter<A> {
     commands: usize,
     reply: Reply<A>,
+}
+
+/// What a record under way is for.
+struct Sent<A> {
+    /// Before its first PUT.
+    began: ClockReading,
+    waiters: Vec<Waiter<A>>,
 }
 
 /// A PUT that was decided.
@@ -74,7 +81,7 @@ enum Happened<A> {
 struct Work<'n, A> {
     waiting: VecDeque<LogRequest<A>>,
     gathered: Gathered,
-    flight: Flight<Vec<Waiter<A>>>,
+    flight: Flight<Sent<A>>,
     puts: FuturesUnordered<BoxFuture<'n, Put>>,
     put_times: PutTimes,
     /// At most one snapshot.
@@ -363,7 +370,8 @@ impl<R: Replica> Node<R> {
                 commands: commands.len(),
                 reply,
             });
-            work.flight.push(object, waiters.collect());
+            let began = ClockReading::of(&*self.edge.clock);
+            work.flight.push(object, Sent { began, waiters: waiters.collect() });
             let hedge_after = work.put_times.hedge_after(bytes.len());
             work.puts.push(Box::pin(async move {
                 let began = self.edge.clock.now();
@@ -395,17 +403,14 @@ impl<R: Replica> Node<R> {
     }
 
     /// Applies the records that have become durable, and answers their callers.
-    async fn apply_durable(
-        &self,
-        flight: &mut Flight<Vec<Waiter<R::Answer>>>,
-    ) -> Result<(), LogError> {
-        let (objects, waiters): (Vec<_>, Vec<_>) =
+    async fn apply_durable(&self, flight: &mut Flight<Sent<R::Answer>>) -> Result<(), LogError> {
+        let (objects, sent): (Vec<_>, Vec<_>) =
             flight.take_durable(self.planted).into_iter().unzip();
-        if objects.is_empty() {
-            return Ok(());
-        }
+        let Some(Sent { began, .. }) = sent.last() else { return Ok(()) };
+        // The records before it are own ones too, so its epoch had no seal when it was written.
+        self.leadership.note_record(*began);
         let answers = self.replica.apply(objects).await?;
-        for (waiters, answers) in waiters.into_iter().zip(answers) {
+        for (Sent { waiters, .. }, answers) in sent.into_iter().zip(answers) {
             let mut answers = answers.into_iter();
             for Waiter { commands, reply } in waiters {
                 // The caller may have stopped waiting. Its commands are executed in any case.
@@ -450,8 +455,8 @@ impl<R: Replica> Node<R> {
 }
 
 /// Answers the callers of records that this leader will not apply.
-fn answer_lost<A>(flight: Flight<Vec<Waiter<A>>>, refused: LogRefusal) {
-    for Waiter { reply, .. } in flight.into_lost().into_iter().flatten() {
+fn answer_lost<A>(flight: Flight<Sent<A>>, refused: LogRefusal) {
+    for Waiter { reply, .. } in flight.into_lost().into_iter().flat_map(|sent| sent.waiters) {
         let _ = reply.send(Err(refused));
     }
 }

@@ -90,7 +90,7 @@ pub struct LogRoutes {
     pub handle: Handle<Committed>,
     /// The local state of the node.
     pub replica: Arc<SqliteReplica>,
-    /// Measures the age of proofs, and waits.
+    /// That of the node. It measures the age of proofs.
     pub clock: Arc<dyn Clock>,
     /// Draws request ids.
     pub entropy: Arc<dyn Entropy>,

@@ -1,8 +1,9 @@
 //! The proof that no other node leads, which every read of a leader needs, and a push with an old claim.
 //!
 //! Reads and pushes share proofs. A push and an ordinary read accept a proof that began less than a second
-//! ago. A consistent read needs a proof that began after its request came, whatever clocks show: proofs are
-//! numbered, and a request notes how many have begun.
+//! ago. A durable record of this leader is one too, which began with its first PUT. A consistent read needs a
+//! proof that began after its request came, whatever clocks show: proofs are numbered, and a request notes
+//! how many have begun.
 
 use std::{
     sync::{
@@ -79,6 +80,13 @@ impl Proofs {
 
     async fn prove(&self, accepted: Accepted) -> bool {
         let LogRoutes { handle, clock, .. } = &self.log;
+        // A busy leader needs no GET, and no wait for one of a consistent read.
+        if matches!(accepted, Accepted::Recent)
+            && let Some(began) = handle.record_began()
+            && began.is_within(PROOF_AGE, ClockReading::of(&**clock))
+        {
+            return true;
+        }
         let mut newest = self.newest.lock().await;
         let now = ClockReading::of(&**clock);
         let suffices = |proved: Proved| match accepted {

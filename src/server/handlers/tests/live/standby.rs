@@ -48,6 +48,11 @@ impl Clock for TwoTimes {
         self.shown.sleep_until(at).await;
     }
 
+    /// The pauses of a node end.
+    async fn sleep(&self, span: Duration) {
+        SystemClock.sleep(span).await;
+    }
+
     fn monotonic_now(&self) -> Duration {
         self.passed.monotonic_now()
     }
@@ -63,11 +68,20 @@ struct LogNode {
 impl LogNode {
     /// A node of the log in `bucket` that leads at its start, or never. The caller runs it.
     async fn open(bucket: &Arc<InMemory>, leads_at_start: bool) -> (Self, Node<SqliteReplica>) {
+        Self::open_at(bucket, leads_at_start, Arc::new(SystemClock)).await
+    }
+
+    /// The same, by `clock`.
+    async fn open_at(
+        bucket: &Arc<InMemory>,
+        leads_at_start: bool,
+        clock: Arc<dyn Clock>,
+    ) -> (Self, Node<SqliteReplica>) {
         let dir = tempfile::tempdir().unwrap();
         let replica = Arc::new(SqliteReplica::open(dir.path()).unwrap());
         let edge = Edge {
             bucket: Arc::new(StoreBucket::new(Arc::clone(bucket) as _, Path::from("log"))),
-            clock: Arc::new(SystemClock),
+            clock,
             entropy: Arc::new(SystemEntropy),
         };
         let settings = NodeSettings {
@@ -302,6 +316,24 @@ async fn a_read_accepts_the_proof_of_a_push() {
     // From now on, no proof succeeds.
     log.release().await;
     assert_eq!(ask(&log.leading, "GET", "/v1/jobs", &[ALL], "").await.0.status(), 200);
+}
+
+#[tokio::test]
+async fn a_record_is_a_proof_from_its_put_on() {
+    let times = Arc::<TwoTimes>::default();
+    let bucket = Arc::new(InMemory::new());
+    let (leader, node) = LogNode::open_at(&bucket, true, Arc::clone(&times) as _).await;
+    tokio::spawn(async move { node.run_once().await });
+    leader.handle.leadership().wait_for(Option::is_some).await.unwrap();
+    let proofs = Proofs::new(leader.routes(Arc::clone(&times) as _));
+    leader.handle.submit(Vec::new()).await.unwrap();
+    // From now on, no other proof succeeds.
+    leader.handle.release();
+    leader.handle.leadership().wait_for(Option::is_none).await.unwrap();
+    times.passed.advance(Duration::from_millis(999));
+    assert!(proofs.is_proved().await);
+    times.passed.advance(Duration::from_millis(1));
+    assert!(!proofs.is_proved().await);
 }
 
 #[tokio::test]
