@@ -1,5 +1,13 @@
 //! Parts of the statements of a group: text with its parameters as arguments, such as `"$1"`. So a part is
 //! the same in a statement of its own and in [`super::single`].
+//!
+//! Each tick of a queue deletes a ledger and a batch. While an old transaction is open, the index keeps an
+//! entry of each of them, and only both columns of the key together lead past those of the queue. Two
+//! conditions `= ANY` of arrays do not: before Postgres 17, the planner bounds the index by the first one,
+//! and filters by the second one. So [`set_heads`] and [`delete_batches`] compare each row with its element
+//! in a form that no hash join can have: `= ANY` of an array of one element, and `BETWEEN` twice the same.
+//! What remains is a nested loop that looks up each row by both columns, in the order of the array, whatever
+//! the statistics are.
 
 /// Fails unless `$n` rows were written.
 macro_rules! guard {
@@ -59,9 +67,8 @@ macro_rules! set_heads {
             "::bytea[], ",
             $was,
             "::bigint[]) w(queue, version, head, was) \
-             WHERE h.queue = w.queue AND h.version = w.was AND h.queue = ANY(",
-            $queues,
-            ") RETURNING w.queue, w.version, w.head), \
+             WHERE h.queue = ANY(ARRAY[w.queue]) AND h.version BETWEEN w.was AND w.was \
+             RETURNING w.queue, w.version, w.head), \
              new_heads AS (INSERT INTO heads (queue, version, head) \
              SELECT queue, version, head FROM old_heads RETURNING 1)"
         )
@@ -138,9 +145,8 @@ macro_rules! delete_batches {
             $queues,
             "::int[], ",
             $ids,
-            "::bigint[]) w(queue, id) WHERE b.queue = w.queue AND b.id = w.id AND b.queue = ANY(",
-            $queues,
-            ")"
+            "::bigint[]) w(queue, id) \
+             WHERE b.queue = ANY(ARRAY[w.queue]) AND b.id BETWEEN w.id AND w.id"
         )
     };
 }

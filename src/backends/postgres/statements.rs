@@ -7,7 +7,8 @@
 //!
 //! Each condition on a stored row is repeated as `= ANY` of the array. The join alone may be planned
 //! as a scan of the whole table, by statistics of a time when the table was empty; with it, every
-//! plan reads only the rows that the statement names.
+//! plan reads only the rows that the statement names. Ledgers and batches of a tick are looked up in
+//! another way, which [`super::parts`] describes.
 //!
 //! Plain SQL of Postgres 13: compare and set only, at READ COMMITTED. A guarded write waits for a
 //! rival that has not committed, and then compares again.

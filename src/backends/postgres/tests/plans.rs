@@ -30,6 +30,9 @@ const FILL: &str = "
     INSERT INTO counts SELECT n % 7, 1, 1, 1 FROM generate_series(1, {n}) n;
     ANALYZE";
 
+/// The statements of a tick that name ledgers and batches of their queues.
+const OF_A_TICK: [&str; 3] = [statements::SET_HEADS, statements::DELETE_BATCHES, single::SINGLE];
+
 /// The lines of the plan that every execution of `sql` has.
 fn plan(link: &Link, sql: &str) -> Vec<String> {
     let statement = RUNTIME.block_on(link.client.prepare(sql)).unwrap();
@@ -61,6 +64,20 @@ fn whole_scan(plan: &[String]) -> Option<&String> {
     (0..plan.len()).find(is_bad).map(|index| &plan[index])
 }
 
+/// The first line that reads all ledgers or batches of a queue, and so also those that were deleted while an
+/// old transaction is open.
+fn queue_scan(plan: &[String]) -> Option<&String> {
+    let is_wide = |lines: &&[String]| {
+        let number = match &lines[0] {
+            line if line.contains("_pkey on heads") => "(version ",
+            line if line.contains("_pkey on batches") => "(id ",
+            _ => return false,
+        };
+        !(lines[1].contains("Index Cond") && lines[1].contains(number))
+    };
+    plan.windows(2).find(is_wide).map(|lines| &lines[0])
+}
+
 #[test]
 fn no_statement_reads_a_whole_table() {
     let store = store();
@@ -90,6 +107,8 @@ fn no_statement_reads_a_whole_table() {
             // The sum of the counts reads all of them, and a server reads all names.
             let is_all = counts::ALL.contains(&sql) || names::ALL.contains(&sql);
             assert!(is_all || whole_scan(&plan).is_none(), "{rows:?}\n{sql}\n{}", plan.join("\n"));
+            let is_wide = OF_A_TICK.contains(&sql) && queue_scan(&plan).is_some();
+            assert!(!is_wide, "{rows:?}\n{sql}\n{}", plan.join("\n"));
             // Rows must come in the order of an index, in which every server locks them.
             let bad =
                 |line: &String| ["JIT", "Bitmap", "Parallel"].iter().any(|it| line.contains(it));
