@@ -208,7 +208,7 @@ async fn looking(
 ) -> Result<Vec<Option<Committed>>, Fault> {
     let calls = look::calls(txns);
     let seen = match send(link, Some("BEGIN"), &calls, None).await {
-        Ok(answers) => Seen::read(&calls, &answers, now),
+        Ok(answers) => Seen::read(&calls, &answers, now).map_err(Fault::Failed),
         Err(fault) => Err(fault),
     };
     let seen = match seen {

@@ -1,12 +1,11 @@
 //! Lock and look: what the transactions of a refused group name is locked and read, and each
 //! transaction is compared with it, as on any other store.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use tokio_postgres::Row;
 
 use super::{
-    error::Fault,
     plan::{Call, Looked},
     row,
     statements::{LOCK_ITEMS, PLACEHOLDERS, look},
@@ -51,7 +50,7 @@ pub(super) struct Seen {
 pub(super) fn calls<'a>(txns: &[&'a [Step]]) -> Vec<Call<'a>> {
     let steps = || txns.iter().flat_map(|txn| txn.iter());
     let (mut absent, mut required, mut set) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-    let (mut heads, mut jobs) = (BTreeSet::new(), BTreeSet::new());
+    let (mut heads, mut jobs) = (BTreeMap::new(), BTreeSet::new());
     let (mut keys, mut records) = (BTreeSet::new(), BTreeSet::new());
     let mut requests = BTreeSet::new();
     let mut locks_items = false;
@@ -68,8 +67,12 @@ pub(super) fn calls<'a>(txns: &[&'a [Step]]) -> Vec<Call<'a>> {
                 locks_items |= kind.is_decided_under();
                 set.insert((kind.as_str(), &name[..]));
             }
-            Step::SetLedger { queue, .. } => {
-                heads.insert(*queue);
+            Step::SetLedger { queue, was, .. } => {
+                let was = match was {
+                    Expect::Is(was) => Some(*was as i64),
+                    Expect::Absent => None,
+                };
+                heads.insert(*queue, was);
             }
             Step::SetKey { key, .. } => {
                 keys.insert(key);
@@ -96,11 +99,14 @@ pub(super) fn calls<'a>(txns: &[&'a [Step]]) -> Vec<Call<'a>> {
         calls.push(Call::new(look::REQUESTS).owned(requests.into_iter().collect()));
     }
     if !heads.is_empty() {
-        let heads: Vec<i32> = heads.into_iter().collect();
-        // The first one may wait for a rival and then find nothing. The second one sees the
-        // rival's ledger.
-        calls.push(Call::new(look::HEADS).owned(heads.clone()));
-        calls.push(Call::new(look::HEADS).owned(heads));
+        let expected = heads.iter().filter_map(|(queue, was)| Some((*queue, (*was)?)));
+        let (queues, versions): (Vec<i32>, Vec<i64>) = expected.unzip();
+        if !queues.is_empty() {
+            calls.push(Call::new(look::HEADS).owned(queues).owned(versions));
+        }
+        // A ledger that is locked is the newest one. Otherwise a rival has replaced it, for which the
+        // first statement may have waited, and this one sees the rival's.
+        calls.push(Call::new(look::NEWEST_HEADS).owned(heads.into_keys().collect()));
     }
     if !jobs.is_empty() {
         let jobs: Vec<&str> = jobs.into_iter().collect();
@@ -124,27 +130,20 @@ impl Seen {
     ///
     /// # Errors
     ///
-    /// [`Fault::Again`] if a ledger was replaced twice meanwhile.
+    /// [`StoreError::Corrupt`] if a column is not as it must be.
     pub(super) fn read(
         calls: &[Call<'_>],
         answers: &[Vec<Row>],
         now: Timestamp,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, StoreError> {
         let mut seen = Self { now: now.millis(), ..Self::default() };
         for (call, rows) in calls.iter().zip(answers) {
-            seen.add(call.sql, rows, now).map_err(Fault::Failed)?;
-        }
-        if seen.heads.values().any(|version| *version == 0) {
-            let message = "a ledger was replaced while it was read";
-            return Err(Fault::Again(StoreError::unavailable(message)));
+            seen.add(call.sql, rows, now)?;
         }
         Ok(seen)
     }
 
     fn add(&mut self, sql: &'static str, rows: &[Row], now: Timestamp) -> Result<(), StoreError> {
-        if sql == look::HEADS {
-            self.heads.clear();
-        }
         for row in rows {
             match sql {
                 look::ITEMS | look::CHANGED_ITEMS => {
@@ -154,7 +153,7 @@ impl Seen {
                 look::REQUESTS => {
                     self.requests.insert(row::column(row, 0)?);
                 }
-                look::HEADS => {
+                look::NEWEST_HEADS => {
                     let version: i64 = row::column(row, 1)?;
                     self.heads.insert(row::column(row, 0)?, version as u64);
                 }

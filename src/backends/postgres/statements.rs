@@ -273,9 +273,15 @@ pub(super) mod look {
          WHERE i.kind = ANY($1) AND i.name = ANY($2) ORDER BY 1, 2 FOR NO KEY UPDATE OF i";
     pub(in crate::postgres) const REQUESTS: &str =
         "SELECT id FROM inbox WHERE id = ANY($1::text[]) ORDER BY id FOR UPDATE";
-    /// A queue that had a ledger before has the row of version 0 at least.
-    pub(in crate::postgres) const HEADS: &str = "SELECT queue, version FROM heads \
-         WHERE queue = ANY($1::int[]) ORDER BY 1, 2 FOR UPDATE";
+    /// Locks the ledgers of some versions, as far as they are the newest ones.
+    pub(in crate::postgres) const HEADS: &str = "SELECT 1 \
+         FROM unnest($1::int[], $2::bigint[]) w(queue, version) \
+         CROSS JOIN LATERAL (SELECT FROM heads \
+         WHERE queue = w.queue AND version = w.version FOR UPDATE) h";
+    /// The versions of the newest ledgers.
+    pub(in crate::postgres) const NEWEST_HEADS: &str = "SELECT w.queue, h.version \
+         FROM unnest($1::int[]) w(queue) CROSS JOIN LATERAL (SELECT version FROM heads \
+         WHERE queue = w.queue AND version > 0 ORDER BY version DESC LIMIT 1) h";
     pub(in crate::postgres) const JOBS: &str = concat!(
         "SELECT ",
         job_columns!("j"),
@@ -299,7 +305,7 @@ pub(super) mod look {
 }
 
 /// Every statement of a group, to be prepared when a connection opens.
-pub(super) const ALL: [&str; 37] = [
+pub(super) const ALL: [&str; 38] = [
     PLACEHOLDERS,
     REQUIRE,
     NEW_ITEMS,
@@ -331,6 +337,7 @@ pub(super) const ALL: [&str; 37] = [
     TAKE_REQUESTS,
     look::ITEMS,
     look::HEADS,
+    look::NEWEST_HEADS,
     look::JOBS,
     look::ENDED,
     look::KEYS,

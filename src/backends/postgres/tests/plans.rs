@@ -31,7 +31,13 @@ const FILL: &str = "
     ANALYZE";
 
 /// The statements of a tick that name ledgers and batches of their queues.
-const OF_A_TICK: [&str; 3] = [statements::SET_HEADS, statements::DELETE_BATCHES, single::SINGLE];
+const OF_A_TICK: [&str; 5] = [
+    statements::SET_HEADS,
+    statements::DELETE_BATCHES,
+    single::SINGLE,
+    statements::look::HEADS,
+    statements::look::NEWEST_HEADS,
+];
 
 /// The lines of the plan that every execution of `sql` has.
 fn plan(link: &Link, sql: &str) -> Vec<String> {
