@@ -32,6 +32,8 @@ use tidegate_core::{
 /// How many jobs that cannot be read a page skips. Then it ends, and the next one reads on behind
 /// them.
 pub(super) const MAX_UNREADABLE_ROWS: u32 = 1000;
+/// How often a ledger is read before its batches. Then both are read in one snapshot.
+const MAX_LEDGER_READS: usize = 3;
 /// Most records that cannot be read before a page ends.
 const MAX_UNREADABLE_RECORDS: usize = 10_000;
 
@@ -48,8 +50,15 @@ const RUNNING: &str = concat!(
     job_columns!("j"),
     " FROM jobs j WHERE j.state = 1 AND j.queue = $1 AND j.id > $2 ORDER BY j.id LIMIT $3"
 );
-/// The newest ledger of a queue, and its batches, in one snapshot.
-const LEDGER: &str = "SELECT h.head, b.id, b.batch FROM (SELECT version, head FROM heads \
+/// The newest ledger of a queue.
+pub(super) const LEDGER: &str = "SELECT head FROM (SELECT version, head FROM heads \
+     WHERE queue = $1 AND version > 0 ORDER BY version DESC LIMIT 1) h WHERE version <> $2";
+/// Batches of a queue by their numbers.
+pub(super) const LEDGER_BATCHES: &str = "SELECT b.id, b.batch FROM unnest($2::bigint[]) w(id) \
+     CROSS JOIN LATERAL (SELECT id, batch FROM batches \
+     WHERE queue = $1 AND id = w.id OFFSET 0) b";
+/// The newest ledger of a queue with all its batches, in one snapshot.
+const LEDGER_AND_BATCHES: &str = "SELECT b.id, b.batch, h.head FROM (SELECT version, head FROM heads \
      WHERE queue = $1 AND version > 0 ORDER BY version DESC LIMIT 1) h \
      LEFT JOIN batches b ON b.queue = $1 WHERE h.version <> $2";
 const BATCHES: &str = "SELECT id, for_head FROM batches WHERE queue = $1 ORDER BY id";
@@ -67,12 +76,14 @@ const FIRST_RECORDS: &str = "SELECT name, until FROM records WHERE kind = $1 \
 
 /// The statements above, whose plans are tested.
 #[cfg(test)]
-pub(super) const ALL: [&str; 11] = [
+pub(super) const ALL: [&str; 13] = [
     LIVE,
     ENDED,
     BODIES,
     RUNNING,
     LEDGER,
+    LEDGER_BATCHES,
+    LEDGER_AND_BATCHES,
     BATCHES,
     KEYS,
     ITEMS,
@@ -148,6 +159,12 @@ impl PostgresStore {
         Ok(rows.iter().map(|row| row::stored(row, now)).collect())
     }
 
+    /// The newest ledger of `queue` with the batches that it names, unless its version is `known`.
+    ///
+    /// The ledger is read before its batches. They never change, and only a later ledger lets one be
+    /// removed. So what is found is as it was when the ledger was read, and a batch that is missing was
+    /// removed meanwhile, or is lost. A snapshot of both would be simpler, but has to read all batches of the
+    /// queue, and while an old transaction is open also those that were removed.
     pub(super) async fn ledger_unless(
         &self,
         queue: &QueueName,
@@ -156,23 +173,24 @@ impl PostgresStore {
         let Some(number) = self.names.with(&self.readers, [queue], []).await?.queue(queue) else {
             return Ok(None);
         };
-        let rows = self.readers.query(LEDGER, &[&number, &(known as i64)]).await?;
-        let Some(first) = rows.first() else { return Ok(None) };
-        let ledger: Ledger = decode(row::column(first, 0)?, queue.as_str(), || {
-            format!("the ledger of queue {queue}")
-        })?;
-        let mut stored: HashMap<BatchId, &[u8]> = HashMap::new();
-        for row in &rows {
-            if let Some(id) = row::column::<Option<i64>>(row, 1)? {
-                stored.insert(BatchId(id as u64), row::column(row, 2)?);
+        let known = known as i64;
+        for _ in 0..MAX_LEDGER_READS {
+            let rows = self.readers.query(LEDGER, &[&number, &known]).await?;
+            let Some(row) = rows.first() else { return Ok(None) };
+            let ledger = ledger_of(queue, row::column(row, 0)?)?;
+            let ids: Vec<i64> = ledger.referenced_batches().map(|id| id.0 as i64).collect();
+            if ids.is_empty() {
+                return Ok(Some((ledger, Vec::new())));
+            }
+            let rows = self.readers.query(LEDGER_BATCHES, &[&number, &ids]).await?;
+            if rows.len() == ids.len() {
+                return Ok(Some(with_batches(queue, ledger, &rows)?));
             }
         }
-        let named = ledger.referenced_batches().filter_map(|id| Some((id, *stored.get(&id)?)));
-        let batches = named.map(|(id, batch)| {
-            decode(batch, queue.as_str(), || format!("batch {} of queue {queue}", id.0))
-        });
-        let batches = batches.collect::<Result<_, _>>()?;
-        Ok(Some((ledger, batches)))
+        let rows = self.readers.query(LEDGER_AND_BATCHES, &[&number, &known]).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let ledger = ledger_of(queue, row::column(row, 2)?)?;
+        Ok(Some(with_batches(queue, ledger, &rows)?))
     }
 
     pub(super) async fn batches_of(
@@ -278,4 +296,30 @@ impl PostgresStore {
         }
         Ok((drop, purged))
     }
+}
+
+/// The ledger of `queue` whose blob is `head`.
+fn ledger_of(queue: &QueueName, head: &[u8]) -> Result<Ledger, StoreError> {
+    decode(head, queue.as_str(), || format!("the ledger of queue {queue}"))
+}
+
+/// `ledger` of `queue` with the batches that it names, as far as they are among `rows`. The first two columns
+/// of a row are the number of a batch and its blob.
+fn with_batches(
+    queue: &QueueName,
+    ledger: Ledger,
+    rows: &[Row],
+) -> Result<(Ledger, Vec<GrantBatch>), StoreError> {
+    let mut stored: HashMap<BatchId, &[u8]> = HashMap::with_capacity(rows.len());
+    for row in rows {
+        if let Some(id) = row::column::<Option<i64>>(row, 0)? {
+            stored.insert(BatchId(id as u64), row::column(row, 1)?);
+        }
+    }
+    let named = ledger.referenced_batches().filter_map(|id| Some((id, *stored.get(&id)?)));
+    let batches = named.map(|(id, batch)| {
+        decode(batch, queue.as_str(), || format!("batch {} of queue {queue}", id.0))
+    });
+    let batches = batches.collect::<Result<_, _>>()?;
+    Ok((ledger, batches))
 }

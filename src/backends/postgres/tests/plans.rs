@@ -31,12 +31,14 @@ const FILL: &str = "
     ANALYZE";
 
 /// The statements of a tick that name ledgers and batches of their queues.
-const OF_A_TICK: [&str; 5] = [
+const OF_A_TICK: [&str; 7] = [
     statements::SET_HEADS,
     statements::DELETE_BATCHES,
     single::SINGLE,
     statements::look::HEADS,
     statements::look::NEWEST_HEADS,
+    read::LEDGER,
+    read::LEDGER_BATCHES,
 ];
 
 /// The lines of the plan that every execution of `sql` has.
