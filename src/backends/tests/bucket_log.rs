@@ -285,7 +285,7 @@ async fn commit_all(store: &Machine, mix: &mut Mix, commits: u32) -> (usize, usi
             }
         }
         let kind = RecordKind::ALL[mix.below(12) as usize];
-        store.purge(kind, at(mix.below(500) as i64), 15, 10).await.unwrap();
+        JobStore::purge(store, kind, at(mix.below(500) as i64), 15, 10).await.unwrap();
     }
     (executed, refused)
 }

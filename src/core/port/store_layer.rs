@@ -116,6 +116,17 @@ pub trait StoreLayer: Send + Sync {
         async move { self.around(Operation::Items, self.inner().items(kind)).await }
     }
 
+    /// See [`JobStore::purge`].
+    fn purge(
+        &self,
+        kind: RecordKind,
+        now: Timestamp,
+        keep: u64,
+        limit: u32,
+    ) -> impl Future<Output = Result<Purged, StoreError>> + Send {
+        self.around(Operation::Purge, self.inner().purge(kind, now, keep, limit))
+    }
+
     /// See [`JobStore::capabilities`].
     fn capabilities(&self) -> StoreCapabilities {
         self.inner().capabilities()
@@ -292,7 +303,7 @@ impl<L: StoreLayer> JobStore for L {
         keep: u64,
         limit: u32,
     ) -> Result<Purged, StoreError> {
-        self.around(Operation::Purge, self.inner().purge(kind, now, keep, limit)).await
+        StoreLayer::purge(self, kind, now, keep, limit).await
     }
 
     async fn upkeep(&self, after: Option<&str>) -> Result<Option<String>, StoreError> {
