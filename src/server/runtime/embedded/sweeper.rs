@@ -24,8 +24,13 @@ use tidegate_engine::{Error, plugins::retry_decisions::by_strategy};
 
 /// The longest time between two sweeps: another process may write a job that is due earlier.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// How often depths are measured.
+/// How often depths are measured, if the measurements take no more than their share of the time.
 const DEPTH_INTERVAL: Duration = Duration::from_secs(2);
+/// The part of the time that measurements may take: one of this. In a database with an old transaction,
+/// each one reads all that was removed since.
+const DEPTH_SHARE: u32 = 20;
+/// The most time between two measurements, however long they take.
+const MAX_DEPTH_INTERVAL: Duration = Duration::from_mins(1);
 /// How often a page of the pending replies is matched, and expired ones are dropped.
 const REPLY_INTERVAL: Duration = Duration::from_secs(1);
 /// Most retry strategies that are called at once.
@@ -64,6 +69,8 @@ struct Sweeper {
     replies_at: Timestamp,
     /// The cursor of the next page of pending replies.
     replies_after: Option<String>,
+    /// The removal of old records under way. It delays no sweep.
+    dropping: Option<JoinHandle<Option<()>>>,
     triggers_at: Timestamp,
     passes_at: Timestamp,
     /// When this server stores next what it counted, and adds what all servers that share the store
@@ -85,10 +92,12 @@ impl Sweeper {
     async fn sweep(&mut self, inner: &Arc<Inner>) -> Option<Timestamp> {
         let clock = &inner.engine.ports().clock;
         if clock.now() >= self.depth_at {
-            self.depth_at = clock.now() + DEPTH_INTERVAL;
+            let (least_at, began) = (clock.now() + DEPTH_INTERVAL, clock.machine_now());
             if let Err(error) = self.measure_depths(inner).await {
                 tracing::warn!(%error, "queue depths cannot be read");
             }
+            let pause = clock.machine_now().since(began).saturating_mul(DEPTH_SHARE);
+            self.depth_at = least_at.max(clock.now() + pause.min(MAX_DEPTH_INTERVAL));
         }
         if clock.now() >= self.calls_at {
             self.calls_at = clock.now() + REPLY_INTERVAL;
@@ -109,11 +118,8 @@ impl Sweeper {
         if clock.now() >= self.replies_at {
             self.replies_at = clock.now() + REPLY_INTERVAL;
             self.replies_after = sweep_replies(inner, self.replies_after.take()).await;
-            if let Err(error) = inner.engine.drop_lease_records().await {
-                tracing::warn!(%error, "old records of lease calls were not removed");
-            }
-            if let Err(error) = logs::drop_old_lines(&inner.engine).await {
-                tracing::warn!(%error, "old log lines were not removed");
+            if self.dropping.as_ref().is_none_or(JoinHandle::is_finished) {
+                self.dropping = Some(inner.spawn(drop_leases_and_lines(Arc::clone(inner))));
             }
         }
         if !inner.shares_store() && clock.now() >= self.triggers_at {
@@ -224,6 +230,16 @@ async fn sweep_replies(inner: &Arc<Inner>, after: Option<String>) -> Option<Stri
     next
 }
 
+/// Removes the old records that may be many: those of lease calls, and log lines.
+async fn drop_leases_and_lines(inner: Arc<Inner>) {
+    if let Err(error) = inner.engine.drop_lease_records().await {
+        tracing::warn!(%error, "old records of lease calls were not removed");
+    }
+    if let Err(error) = logs::drop_old_lines(&inner.engine).await {
+        tracing::warn!(%error, "old log lines were not removed");
+    }
+}
+
 /// Makes the steps of passes that are due: over objects, and the upkeep of the store.
 async fn make_passes(inner: Arc<Inner>) {
     let until = inner.engine.now() + PASS_INTERVAL;
@@ -279,3 +295,6 @@ async fn decide_retries(inner: Arc<Inner>, jobs: Vec<Job>) {
         inner.pending.notify_one();
     }
 }
+
+#[cfg(test)]
+mod tests;
