@@ -1,11 +1,18 @@
 //! The numbers of jobs by queue, type and state.
 //!
 //! Each transaction appends its changes, so that none waits for another one. A read sums them up,
-//! and replaces them by their sums when they have become many.
+//! and replaces them by their sums when they have become many. While an old transaction is open, that
+//! takes long and helps no later read, so it is seldom done then.
 
-use super::{PostgresStore, row};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::{PostgresStore, pause::pause_after, row};
 use crate::job_columns::state_of;
 use tidegate_core::{
+    error_chain::ErrorChain,
     job::QueueName,
     port::{
         StoreError,
@@ -15,6 +22,8 @@ use tidegate_core::{
 
 /// Changes after which they are replaced by their sums.
 const MAX_CHANGES: i64 = 5_000;
+/// How often this server replaces them at most.
+const FOLD_INTERVAL: Duration = Duration::from_secs(1);
 
 const SUMS: &str = "SELECT queue, type, state, sum(jobs)::bigint, count(*) FROM counts \
      GROUP BY 1, 2, 3";
@@ -26,6 +35,28 @@ const FOLD: &str = "WITH d AS (DELETE FROM counts RETURNING queue, type, state, 
 /// The statements above, whose plans are tested. [`FOLD`] reads the whole table, which it empties.
 #[cfg(test)]
 pub(super) const ALL: [&str; 1] = [SUMS];
+
+/// When this server may replace the changes again; none if it has not yet.
+#[derive(Default)]
+pub(super) struct Folds(Mutex<Option<Instant>>);
+
+impl Folds {
+    /// Whether the changes may be replaced at `now`. Then they are not again before the end of that, or
+    /// for a second.
+    fn start(&self, now: Instant) -> bool {
+        let mut next_at = self.0.lock();
+        let is_due = next_at.is_none_or(|next_at| next_at <= now);
+        if is_due {
+            *next_at = Some(now + FOLD_INTERVAL);
+        }
+        is_due
+    }
+
+    /// Notes that the changes were replaced from `began` until `now`, or could not be.
+    fn ended(&self, (began, now): (Instant, Instant)) {
+        *self.0.lock() = Some(now + pause_after(now - began, FOLD_INTERVAL));
+    }
+}
 
 impl PostgresStore {
     pub(super) async fn depths(&self, queue: Option<&QueueName>) -> Result<Depths, StoreError> {
@@ -40,7 +71,7 @@ impl PostgresStore {
             }
         }
         if changes > MAX_CHANGES + sums.len() as i64 {
-            self.fold_counts().await?;
+            self.fold_counts_in_turn().await;
         }
         let mut names = self.names.known();
         if sums.iter().any(|(queue, of_type, ..)| {
@@ -58,8 +89,41 @@ impl PostgresStore {
         Ok(Depths { counts, kept: None })
     }
 
+    /// Replaces the changes by their sums, unless that was done just now, or takes long. The sums are
+    /// right without it, so an error is only logged.
+    pub(super) async fn fold_counts_in_turn(&self) {
+        if self.shared.folds.start(Instant::now())
+            && let Err(error) = self.fold_counts().await
+        {
+            let error = ErrorChain(&error);
+            tracing::debug!(%error, "the changes of the numbers of jobs were not summed up");
+        }
+    }
+
     /// Replaces the changes by their sums.
     pub(super) async fn fold_counts(&self) -> Result<(), StoreError> {
-        self.readers.query(FOLD, &[]).await.map(drop)
+        let began = Instant::now();
+        let folded = self.readers.query(FOLD, &[]).await;
+        self.shared.folds.ended((began, Instant::now()));
+        folded.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_changes_are_replaced_seldom_if_that_takes_long() {
+        let (folds, now) = (Folds::default(), Instant::now());
+        assert!(folds.start(now));
+        assert!(!folds.start(now), "one at a time");
+        let ended = now + Duration::from_secs(2);
+        folds.ended((now, ended));
+        assert!(!folds.start(ended + Duration::from_secs(39)));
+        assert!(folds.start(ended + Duration::from_secs(40)));
+        let quick = ended + Duration::from_secs(50);
+        folds.ended((quick, quick));
+        assert!(folds.start(quick + FOLD_INTERVAL));
     }
 }

@@ -15,7 +15,7 @@ use tidegate_core::{
         Atomicity, Committed, Depths, DuePage, DueQuery, DueScan, Item, ItemKind, JobStore, Key,
         ListPage, ListQuery, OrderedScan, OverduePage, PartitionPage, Purged, Record, RecordKind,
         RecordQuery, ScanQuery, StoreCapabilities, StoreError, StoredBody, StoredJob, StoredKey,
-        Txn, UnreadableJob, WaitingPage, WakePosition, Write, flatten,
+        Txn, UnreadableJob, WaitingPage, WakePosition, flatten,
     },
     queue::{GrantBatch, Ledger, ledger::BatchId},
     time::Timestamp,
@@ -184,19 +184,12 @@ impl JobStore for PostgresStore {
         keep: u64,
         limit: u32,
     ) -> Result<Purged, StoreError> {
-        let (drop, purged) = self.droppable(kind, now, keep, limit).await?;
-        if !drop.is_empty() {
-            // A record that was replaced meanwhile has another time, so it is kept.
-            let remove = |(name, until)| Write::RemoveRecord { kind, name, until: Some(until) };
-            let txn: Txn = drop.into_iter().map(remove).collect();
-            JobStore::commit(self, vec![txn]).await?;
-        }
-        Ok(purged)
+        self.purge_records(kind, now, keep, limit).await
     }
 
     async fn upkeep(&self, after: Option<&str>) -> Result<Option<String>, StoreError> {
         if after.is_none() {
-            self.fold_counts().await?;
+            self.fold_counts_in_turn().await;
         }
         partitions::clean(&self.readers, after, self.clock.now()).await
     }

@@ -10,10 +10,10 @@
 //! number of servers may write at once, and a server that freezes or dies holds no lock. Read in this
 //! order: `migrations/` (the tables and the purpose of each index), [`row`], [`step`], [`parts`],
 //! [`statements`], [`plan`], [`single`], [`group`], [`look`], [`losses`], [`wal`], [`writer`],
-//! [`read`], [`overdue`], [`due`], [`list`], [`counts`], [`items_version`], [`partitions`],
-//! [`job_store`], [`movable`]; then [`objects`] (large bodies and plugins), [`notices`] (messages
-//! between servers), [`arrivals`] (what a server without notices reads), [`inbox`] (requests of
-//! applications) and [`health`]. [`raw`] and [`scratch`] are for measurements.
+//! [`read`], [`overdue`], [`due`], [`list`], [`counts`], [`purge`], [`pause`], [`items_version`],
+//! [`partitions`], [`job_store`], [`movable`]; then [`objects`] (large bodies and plugins), [`notices`]
+//! (messages between servers), [`arrivals`] (what a server without notices reads), [`inbox`] (requests
+//! of applications) and [`health`]. [`raw`] and [`scratch`] are for measurements.
 
 mod arrivals;
 mod connect;
@@ -36,7 +36,9 @@ mod objects;
 mod overdue;
 mod partitions;
 mod parts;
+mod pause;
 mod plan;
+mod purge;
 mod raw;
 mod read;
 mod row;
@@ -68,10 +70,12 @@ pub use scratch::{ScratchDatabase, ScratchError};
 pub use settings::{BadAddress, Settings};
 
 use connect::{Connector, Readers};
+use counts::Folds;
 use due::{Positions, Unsent};
 use items_version::ItemsVersion;
 use migrate::Migrate;
 use names::Names;
+use purge::Purges;
 use tidegate_core::port::Clock;
 use wal::Wal;
 use writer::{Drawn, Writer};
@@ -97,6 +101,8 @@ struct Shared {
     drawn: Drawn,
     positions: Arc<Positions>,
     unsent: Arc<Unsent>,
+    folds: Arc<Folds>,
+    purges: Arc<Purges>,
     items_version: Arc<ItemsVersion>,
     wal: Arc<Wal>,
 }

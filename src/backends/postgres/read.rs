@@ -21,12 +21,11 @@ use tidegate_core::{
     port::{
         StoreError,
         job_store::{
-            Item, ItemKind, Key, Purged, Record, RecordKind, RecordQuery, StoredBody, StoredJob,
-            StoredKey, UnreadableJob,
+            Item, ItemKind, Key, Record, RecordQuery, StoredBody, StoredJob, StoredKey,
+            UnreadableJob,
         },
     },
     queue::{GrantBatch, Ledger, ledger::BatchId},
-    time::Timestamp,
 };
 
 /// How many jobs that cannot be read a page skips. Then it ends, and the next one reads on behind
@@ -70,13 +69,10 @@ const ITEMS: &str = "SELECT name, version, bytes FROM items WHERE kind = $1 AND 
      ORDER BY name";
 pub(super) const RECORDS: &str = "SELECT name, until, bytes FROM records \
      WHERE kind = $1 AND name >= $2 AND name < $3 AND name > $4 ORDER BY name LIMIT $5";
-const RECORD_COUNT: &str = "SELECT count(*) FROM records WHERE kind = $1";
-const FIRST_RECORDS: &str = "SELECT name, until FROM records WHERE kind = $1 \
-     ORDER BY until, name LIMIT $2";
 
 /// The statements above, whose plans are tested.
 #[cfg(test)]
-pub(super) const ALL: [&str; 13] = [
+pub(super) const ALL: [&str; 11] = [
     LIVE,
     ENDED,
     BODIES,
@@ -88,8 +84,6 @@ pub(super) const ALL: [&str; 13] = [
     KEYS,
     ITEMS,
     RECORDS,
-    RECORD_COUNT,
-    FIRST_RECORDS,
 ];
 
 impl PostgresStore {
@@ -269,32 +263,6 @@ impl PostgresStore {
             }
         }
         Ok(found)
-    }
-
-    /// The records that a purge drops, and its result.
-    pub(super) async fn droppable(
-        &self,
-        kind: RecordKind,
-        now: Timestamp,
-        keep: u64,
-        limit: u32,
-    ) -> Result<(Vec<(String, Timestamp)>, Purged), StoreError> {
-        let kind = kind.as_str();
-        let all = self.readers.query(RECORD_COUNT, &[&kind]).await?;
-        let all: i64 = all.first().map_or(Ok(0), |row| row::column(row, 0))?;
-        let mut purged = Purged { left: all.unsigned_abs(), ..Purged::default() };
-        let mut drop = Vec::new();
-        for row in self.readers.query(FIRST_RECORDS, &[&kind, &i64::from(limit)]).await? {
-            let until = Timestamp::from_millis(row::column(&row, 1)?);
-            match until <= now {
-                true => purged.expired += 1,
-                false if purged.left > keep => purged.over += 1,
-                false => break,
-            }
-            purged.left = purged.left.saturating_sub(1);
-            drop.push((row::column(&row, 0)?, until));
-        }
-        Ok((drop, purged))
     }
 }
 

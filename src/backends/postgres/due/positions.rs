@@ -21,12 +21,10 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::Stream;
+use crate::postgres::pause::pause_after;
 
-/// How long a look from the front holds, and how long another one waits for its end.
+/// How long a look from the front holds if it was short, and how long another one waits for its end.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
-/// How many times as long as a look took the next one waits at least, up to a bound.
-const LOOK_PAUSE: u32 = 20;
-const MAX_LOOK_INTERVAL: Duration = Duration::from_mins(1);
 /// How long after the time of its next look a queue is remembered that no page reads.
 const MAX_UNREAD: Duration = Duration::from_mins(1);
 /// Most streams of a queue that are remembered.
@@ -135,8 +133,7 @@ impl View {
 
     /// Moves the next look, after one from `began` until `now`.
     fn looked(&mut self, began: Instant, now: Instant) {
-        let pause = ((now - began) * LOOK_PAUSE).clamp(LOOK_INTERVAL, MAX_LOOK_INTERVAL);
-        self.look_at = Some(now + pause);
+        self.look_at = Some(now + pause_after(now - began, LOOK_INTERVAL));
     }
 }
 

@@ -4,6 +4,8 @@
 //! The short test counts the rows that Postgres reads for a number of jobs, which does not depend on what
 //! else the machine does. The long one measures jobs per minute.
 
+mod purges;
+
 use std::{ops::Range, time::Duration};
 
 use tokio::time::{Instant, MissedTickBehavior, interval};

@@ -3,8 +3,8 @@
 
 use super::server::{self, RUNTIME, store};
 use crate::postgres::{
-    arrivals, connect::Link, counts, due, inbox, list, movable, names, overdue, partitions, read,
-    single, statements,
+    arrivals, connect::Link, counts, due, inbox, list, movable, names, overdue, partitions, purge,
+    read, single, statements,
 };
 use tidegate_core::{
     job::{Event, Revision},
@@ -108,7 +108,7 @@ fn no_statement_reads_a_whole_table() {
         let all = statements::ALL.iter().chain(&read::ALL).chain(&due::ALL).chain(&list::ALL);
         let all = all.chain(&inbox::ALL).chain(&counts::ALL).chain(&names::ALL);
         let all = all.chain(&movable::ALL).chain(&arrivals::ALL).chain(&overdue::ALL);
-        let all = all.chain(&single::ALL).copied();
+        let all = all.chain(&single::ALL).chain(&purge::ALL).copied();
         for sql in all.chain(of_partition.iter().map(|sql| &sql[..])) {
             let plan = plan(&link, sql);
             assert!(!plan.is_empty(), "{sql}");
