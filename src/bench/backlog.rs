@@ -84,18 +84,19 @@ async fn figures(place: &Place, plan: &BenchPlan) -> anyhow::Result<Vec<Figure>>
     let over_http = drain_over_http(&servers, plan).await?;
     let (limited, ..) = limit::run(&servers, limit::LIMIT, limit::jobs(plan)).await?;
     loose_limit::configure(&servers[0]).await?;
-    let loose = loose_limit::turn(&servers, loose_limit::LIMITED, plan.clients, plan.drain).await?;
     let mut rates = vec![
         ("drain", drained),
         ("drain over HTTP", over_http),
         ("limit 10", limited),
-        ("drain with a loose limit", plan.drain as f64 / loose.as_secs_f64()),
+        ("drain with a loose limit", drain_loose(&servers, plan).await?),
     ];
     let mut costs = Vec::new();
     if let Place::Schema(schema) = place {
         servers.extend(Process::serve_all(place, SERVERS - servers.len()).await?);
         let (limited, ..) = limit::run(&servers, limit::LIMIT, limit::jobs(plan)).await?;
         rates.push(("limit 10 of three servers", limited));
+        let loose = drain_loose(&servers, plan).await?;
+        rates.push(("drain with a loose limit of three servers", loose));
         // Or the database would do this in the next minute, which is no idle load.
         RawPostgres::open(schema.settings()?, clock::now()).await?.vacuum().await?;
         let spent = idle::run(&servers, plan.window).await?;
@@ -107,7 +108,9 @@ async fn figures(place: &Place, plan: &BenchPlan) -> anyhow::Result<Vec<Figure>>
     let waiting = servers.last().map_or(servers[0].address, |server| server.address);
     let samples = plan.scaled(latency::SAMPLES);
     let mut spans = latency::over_http(servers[0].address, waiting, samples).await?;
-    costs.push(("idle latency: p50", "ms", clock::percentile(&mut spans, 0.5)));
+    for (what, share) in [("idle latency: p50", 0.5), ("idle latency: p99", 0.99)] {
+        costs.push((what, "ms", clock::percentile(&mut spans, share)));
+    }
     Process::stop_all(servers.split_off(1)).await?;
     let (batches, _) = batch::run(&servers[0], plan.window).await?;
     rates.push(("batch", batch::jobs_per_second(&batches)));
@@ -141,4 +144,10 @@ async fn drain_over_http(servers: &[Process], plan: &BenchPlan) -> anyhow::Resul
     let start = clock::instant();
     rickover::drain(workers, plan.drain, rickover::SHORT_WAIT).await?;
     Ok(plan.drain as f64 / start.elapsed().as_secs_f64())
+}
+
+/// Returns the jobs per second that workers finish in the queue with the loose limit.
+async fn drain_loose(servers: &[Process], plan: &BenchPlan) -> anyhow::Result<f64> {
+    let took = loose_limit::turn(servers, loose_limit::LIMITED, plan.clients, plan.drain).await?;
+    Ok(plan.drain as f64 / took.as_secs_f64())
 }
