@@ -138,13 +138,14 @@ impl RawPostgres {
         added.map(|_| ()).map_err(Fault::into_error)
     }
 
-    /// Vacuums and analyzes the table of unended jobs, as the database does some time after many changes.
+    /// Vacuums and analyzes the tables of unended jobs and of their numbers, as the database does some time
+    /// after many changes.
     ///
     /// # Errors
     ///
     /// The database's.
     pub async fn vacuum(&self) -> Result<(), StoreError> {
-        self.link.run("VACUUM (ANALYZE) jobs").await.map_err(Fault::into_error)
+        self.link.run("VACUUM (ANALYZE) jobs, counts").await.map_err(Fault::into_error)
     }
 
     /// Executes `sql` for jobs of revision `was`, which get a state and two instants.

@@ -42,3 +42,16 @@ fn a_raw_job_is_claimed_once() {
     assert!(RUNTIME.block_on(raw.insert(&ids(), &[&b"1"[..]; 3])).is_err());
     assert_eq!(counted(&store, "jobs", 1), (3, 1), "the others are unchanged");
 }
+
+#[test]
+fn a_vacuum_is_of_the_jobs_and_their_numbers() {
+    let (raw, store) = inserted();
+    let counted = || {
+        let sql = "SELECT relname::text FROM pg_class WHERE relname IN ('jobs', 'counts') \
+             AND relnamespace = current_schema()::text::regnamespace AND reltuples > 0 ORDER BY 1";
+        rows(&store, sql).iter().map(|row| row.get(0)).collect::<Vec<String>>()
+    };
+    assert!(counted().is_empty());
+    RUNTIME.block_on(raw.vacuum()).unwrap();
+    assert_eq!(counted(), ["counts", "jobs"]);
+}
