@@ -59,6 +59,8 @@ mod wal;
 mod writer;
 
 use std::sync::Arc;
+#[cfg(any(test, feature = "testkit"))]
+use std::time::Duration;
 
 pub use health::PostgresHealth;
 pub use inbox::PostgresInbox;
@@ -157,5 +159,14 @@ impl PostgresStore {
         let connector = Connector::new(settings)?;
         let link = connector.open().await?;
         migrate::has_tables(&link, connector.schema()).await
+    }
+}
+
+#[cfg(any(test, feature = "testkit"))]
+impl PostgresStore {
+    /// Sets after what time pages look from the front again for the jobs of other servers. A simulation
+    /// has a time of its own.
+    pub fn look_after(&self, span: Duration) {
+        self.shared.positions.look_at(tokio::time::Instant::now() + span);
     }
 }

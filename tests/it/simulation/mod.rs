@@ -10,6 +10,7 @@
 //! | a process is killed at its timeout | `World::draw_timeout` |
 //! | a commit stops half way, fails, is throttled, or its answer is lost | [`store`] |
 //! | a commit happens after its connection ended; a page lacks jobs of other servers | [`shared`] |
+//! | a page of the real adapter lacks them; two such adapters commit in turn | [`postgres`] |
 //! | the same for a request of a table, and an empty page | [`table`] |
 //! | requests to a bucket fail; leaders are frozen, or lost with their disks; clocks are set | [`log`] |
 //! | a message is lost, arrives twice, or minutes late | `World::arrival` |
@@ -23,6 +24,7 @@ mod bugs;
 mod log;
 mod model;
 mod plugins;
+mod postgres;
 mod releases;
 mod scheduler;
 mod shared;
@@ -103,14 +105,18 @@ fn invariants_hold_on_a_shared_store_too() {
     }
 }
 
-/// The real adapter of Postgres. Its server takes real time, so a seed may not fix a run, and only one
-/// seed in 47 runs.
+/// Two servers with the real adapter of Postgres. The database takes real time, so a seed may not fix a run,
+/// and only one seed in 47 runs.
 #[test]
 #[ignore = "takes minutes: cargo xtask check --full runs it"]
 fn invariants_hold_on_postgres_too() {
     for seed in seeds(48).step_by(47) {
         let config = RunConfig::of(seed);
-        run(RunConfig { store_kind: StoreKind::Postgres, slow: false, jobs: 30, ..config });
+        let store_kind = StoreKind::Postgres;
+        let counts = run(RunConfig { store_kind, slow: false, jobs: 30, ..config });
+        for commits in postgres::COMMITS {
+            assert!(counts.contains_key(commits), "there are {commits}: {counts:?}");
+        }
     }
 }
 

@@ -9,7 +9,7 @@
 //! | a job is written as running before its target is called | `Rules::start_unclaimed` of the engines |
 //!
 //! That the real adapter behaves like this is tested next to it, on a real server. It also runs in this
-//! simulation, as the only server of its store.
+//! simulation, as two servers: see [`super::postgres`].
 
 use std::{
     collections::HashMap,

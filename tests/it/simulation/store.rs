@@ -29,7 +29,7 @@ use tidegate_engine::testkit::faults::{Faults, FaultyStore};
 
 use super::{bugs::Bug, model::Model, releases::Release, scheduler::Scheduler, shared::Adapter};
 
-/// The shared store, whose commits are observed.
+/// The store as one of its servers sees it. Its commits are observed.
 pub struct ObservedStore {
     pub store: SharedStore,
     pub model: Arc<Mutex<Model>>,
@@ -38,8 +38,10 @@ pub struct ObservedStore {
     pub slow: bool,
     /// The number of claims in progress.
     pub claiming: AtomicUsize,
-    /// Since when keys point to their current jobs.
-    pub keyed: Mutex<HashMap<Key, Timestamp>>,
+    /// Since when keys point to their current jobs. The servers of a store share it.
+    pub keyed: Arc<Mutex<HashMap<Key, Timestamp>>>,
+    /// What counts the commits, if the store has several servers.
+    pub commits: Option<&'static str>,
 }
 
 /// Increments a counter for as long as it lives.
@@ -307,6 +309,9 @@ impl StoreLayer for ObservedStore {
             match &mut answer[..] {
                 [Committed::All] => {
                     model.observe(&txn, self.scheduler.now());
+                    if let Some(commits) = self.commits {
+                        model.count(commits);
+                    }
                     let set = txn.iter().filter_map(|write| {
                         if let Write::SetKey { key, .. } = write { Some(key.clone()) } else { None }
                     });

@@ -285,7 +285,7 @@ impl Positions {
     }
 
     /// Sets when the next look of every queue is due.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testkit"))]
     pub(in crate::postgres) fn look_at(&self, at: Instant) {
         for view in self.0.lock().values_mut() {
             view.look_at = Some(at);

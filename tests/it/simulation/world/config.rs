@@ -15,8 +15,8 @@ pub enum StoreKind {
     Sqlite,
     /// The memory store as Postgres: every engine is a server with its own adapter on it.
     Shared,
-    /// A schema of the Postgres server that tests share. Every engine is on the same server of the store,
-    /// because a look for jobs of other servers takes real time.
+    /// A schema of the Postgres server that tests share, with two servers of the store. The engines are on
+    /// one or the other.
     Postgres,
     /// SQLite behind a replicated log; every engine is on the node that leads.
     Log,

@@ -42,7 +42,7 @@ impl World {
         let skew_millis = if is_wrong { 3_600_000 } else { self.scheduler.draw(801) as i64 - 400 };
         let clock: Arc<dyn Clock> =
             Arc::new(SkewedClock { scheduler: Arc::clone(&self.scheduler), skew_millis });
-        let connection = self.store_connection(in_flight, &clock);
+        let connection = self.store_connection(index, in_flight, &clock);
         let release = match (self.config.releases, index % 2 == 1) {
             (Releases::One, _) | (Releases::Two, false) => Release::This,
             (Releases::OneForgets, false) => Release::Forgetful,
@@ -97,8 +97,14 @@ impl World {
         Arc::new(messages)
     }
 
-    /// A new connection to the store.
-    fn store_connection(&self, in_flight: Duration, clock: &Arc<dyn Clock>) -> Arc<EngineStore> {
+    /// A new connection of the engine at `index` to the store.
+    fn store_connection(
+        &self,
+        index: usize,
+        in_flight: Duration,
+        clock: &Arc<dyn Clock>,
+    ) -> Arc<EngineStore> {
+        let observed = self.observed(index);
         #[cfg(feature = "aws")]
         if let Some(table) = &self.table {
             let entropy = Arc::new(SharedEntropy(Arc::clone(&self.scheduler)));
@@ -114,28 +120,19 @@ impl World {
             // While a deployment changes its number of shards, some of its processes know the new
             // number and some do not.
             let store = store.with_shards(1 + self.scheduler.draw(2) as u8);
-            return EngineStore::direct(
-                Arc::new(store),
-                &self.observed,
-                in_flight,
-                self.config.bug,
-            );
+            return EngineStore::direct(Arc::new(store), observed, in_flight, self.config.bug);
         }
         let _ = clock;
         if let Some(log) = &self.log {
             let store = Arc::new(LogStore::new(log));
-            return EngineStore::direct(store, &self.observed, in_flight, self.config.bug);
+            return EngineStore::direct(store, observed, in_flight, self.config.bug);
         }
         if self.config.store_kind == StoreKind::Shared {
-            let adapter = Adapter::new(&self.observed, &self.scheduled, self.config.shared_bug);
-            return EngineStore::by(adapter, &self.observed, self.config.bug);
+            let adapter = Adapter::new(observed, &self.scheduled, self.config.shared_bug);
+            return EngineStore::by(adapter, observed, self.config.bug);
         }
-        EngineStore::new(
-            &self.observed,
-            self.config.seed ^ self.scheduler.steps(),
-            in_flight,
-            self.config.bug,
-        )
+        let seed = self.config.seed ^ self.scheduler.steps();
+        EngineStore::new(observed, seed, in_flight, self.config.bug)
     }
 
     #[cfg(feature = "aws")]

@@ -14,15 +14,15 @@ mod workers;
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, atomic::AtomicUsize},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
 use parking_lot::Mutex;
-use tidegate_backends::{
-    postgres::{PostgresStore, test_server},
-    sqlite::SqliteStore,
-};
+use tidegate_backends::sqlite::SqliteStore;
 use tidegate_core::{
     job::QueueName,
     port::job_store::SharedStore,
@@ -44,9 +44,10 @@ use super::{
     log::Log,
     model::Model,
     plugins,
-    scheduler::{ProcessFaults, Scheduler, SkewedClock},
+    postgres::{self, Server},
+    scheduler::{ProcessFaults, Scheduler},
     shared::Scheduled,
-    store::{EngineStore, ObservedStore, at_once},
+    store::{EngineStore, ObservedStore},
 };
 
 /// How long faults are injected, not counting the time when ticks are off.
@@ -82,7 +83,8 @@ pub struct World {
     config: RunConfig,
     scheduler: Arc<Scheduler>,
     model: Arc<Mutex<Model>>,
-    observed: Arc<ObservedStore>,
+    /// The store as each of its servers sees it: one of Postgres has two, others have one.
+    observed: Vec<Arc<ObservedStore>>,
     /// What the servers of a shared store have scheduled.
     scheduled: Arc<Scheduled>,
     /// The log, if the store is behind one.
@@ -123,23 +125,16 @@ impl World {
         let has_threads = matches!(config.store_kind, StoreKind::Log | StoreKind::Postgres);
         let runtime = has_threads.then(|| Runtime::new().expect("a runtime"));
         let _inside = runtime.as_ref().map(Runtime::enter);
-        let store: SharedStore = match config.store_kind {
-            StoreKind::Sqlite => Arc::new(SqliteStore::open(dir.path()).expect("a store")),
-            StoreKind::Postgres => Arc::new(Self::postgres(&scheduler)),
-            _ => Arc::new(MemoryStore::new()),
+        let stores: Vec<SharedStore> = match config.store_kind {
+            StoreKind::Sqlite => vec![Arc::new(SqliteStore::open(dir.path()).expect("a store"))],
+            StoreKind::Postgres => Server::open_all(&scheduler),
+            _ => vec![Arc::new(MemoryStore::new())],
         };
         let log = (config.store_kind == StoreKind::Log)
             .then(|| Log::new(&scheduler, &model, dir.path(), config.log_bug));
         #[cfg(feature = "aws")]
         let table = Self::table(config, &scheduler, &model);
-        let observed = Arc::new(ObservedStore {
-            store,
-            model: Arc::clone(&model),
-            scheduler: Arc::clone(&scheduler),
-            slow: config.slow,
-            claiming: AtomicUsize::new(0),
-            keyed: Mutex::default(),
-        });
+        let observed = Self::observe(stores, config, &scheduler, &model);
         let ticks_off = config.ticks_off.then(|| {
             let off_at = scheduler.now() + Duration::from_secs(40) + scheduler.span(60.0);
             (off_at, off_at + TIME_OFF)
@@ -172,12 +167,36 @@ impl World {
         ran
     }
 
-    /// A store with empty tables on the server that tests share.
-    fn postgres(scheduler: &Arc<Scheduler>) -> PostgresStore {
-        let (address, schema) = (test_server::address("postgres"), test_server::new_name());
-        let settings = format!("{address}&schema={schema}").parse().expect("an address");
-        let clock = SkewedClock { scheduler: Arc::clone(scheduler), skew_millis: 0 };
-        at_once(PostgresStore::open(settings, Arc::new(clock))).expect("the store opens")
+    /// The servers of a store, whose commits are observed by one model.
+    fn observe(
+        servers: Vec<SharedStore>,
+        config: RunConfig,
+        scheduler: &Arc<Scheduler>,
+        model: &Arc<Mutex<Model>>,
+    ) -> Vec<Arc<ObservedStore>> {
+        let (has_several, keyed) = (servers.len() > 1, Arc::default());
+        let observe = |(store, commits)| {
+            Arc::new(ObservedStore {
+                store,
+                model: Arc::clone(model),
+                scheduler: Arc::clone(scheduler),
+                slow: config.slow,
+                claiming: AtomicUsize::new(0),
+                keyed: Arc::clone(&keyed),
+                commits: has_several.then_some(commits),
+            })
+        };
+        servers.into_iter().zip(postgres::COMMITS).map(observe).collect()
+    }
+
+    /// The server of the store that the engine at `index` uses.
+    fn observed(&self, index: usize) -> &Arc<ObservedStore> {
+        &self.observed[index % self.observed.len()]
+    }
+
+    /// Whether a claim is in progress.
+    fn is_claiming(&self) -> bool {
+        self.observed.iter().any(|observed| observed.claiming.load(Ordering::Relaxed) > 0)
     }
 
     fn run_to_end(self: &Arc<Self>) -> Result<(), String> {

@@ -1,9 +1,6 @@
 //! The owner: configures the queue, and changes its limits while it runs.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use tidegate_core::{
     calendar::window::Window,
@@ -165,7 +162,7 @@ impl World {
             s.elapse(Duration::from_secs(40) + s.span(30.0)).await;
             // The worst moment for a first limit: a job is about to start without a grant.
             for _ in 0..200 {
-                if self.observed.claiming.load(Ordering::Relaxed) > 0 {
+                if self.is_claiming() {
                     break;
                 }
                 s.elapse(Duration::from_millis(50)).await;
