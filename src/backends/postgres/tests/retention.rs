@@ -1,12 +1,16 @@
 //! Ended jobs are hidden at the end of their retention, and their partitions are dropped.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicUsize, Ordering},
+};
 
 use super::server::{RUNTIME, WAITING, open_at, rows, settings};
+use crate::postgres::PostgresStore;
 use tidegate_core::{
     job::{Encoding, Event, JobId, Revision},
     port::job_store::{Committed, Expect, JobStore, Key, ListQuery, Txn, Write},
-    time::Seconds,
+    time::{Seconds, Timestamp},
 };
 use tidegate_engine::{
     memory::FakeClock,
@@ -14,6 +18,10 @@ use tidegate_engine::{
 };
 
 const HOUR: i64 = 3_600_000;
+/// Callers that commit at once.
+const CALLERS: usize = 4;
+/// Jobs that end before a partition is dropped, and after it.
+const JOBS: usize = 50;
 
 #[test]
 fn forgotten_jobs_are_hidden_and_then_dropped() {
@@ -148,6 +156,87 @@ fn a_new_job_of_a_forgotten_id_keeps_its_body() {
     assert_eq!(rows(&store, "SELECT FROM ended").len(), 0);
 }
 
-fn clock_now(clock: &FakeClock) -> tidegate_core::time::Timestamp {
+/// The addition of a job, and its end at `now`. It is forgotten a minute later.
+fn add_and_end(id: &str, now: Timestamp) -> [Write; 2] {
+    let added = job(id).with(|spec| spec.retention = Seconds::new(60)).build();
+    let ended = added.apply(Event::Cancel { force: false }, now).unwrap();
+    [Write::AddJob(added), Write::SetJob { job: ended, was: Revision(1), all: false }]
+}
+
+/// Adds, ends and reads jobs at `now` until there are `enough`.
+async fn live(
+    store: Arc<PostgresStore>,
+    caller: usize,
+    now: Timestamp,
+    enough: Arc<AtomicBool>,
+    ended: Arc<AtomicUsize>,
+) {
+    let mut n = 0;
+    while !enough.load(Ordering::Relaxed) {
+        n += 1;
+        let id = format!("job-{caller}-{n}");
+        for write in add_and_end(&id, now) {
+            let answers = store.commit(vec![vec![write]]).await.unwrap();
+            assert!(matches!(answers[0], Committed::All), "{answers:?}");
+        }
+        let found = store.get(&[name(&id)]).await.unwrap().remove(0);
+        assert!(matches!(found, Ok(Some(_))), "{found:?}");
+        ended.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The lock of the drop waits for commits, and they for it. None fails.
+#[test]
+fn a_partition_is_dropped_while_jobs_are_added_and_end() {
+    let clock = Arc::new(FakeClock::new(at(0)));
+    let store = Arc::new(open_at(&settings(), Arc::clone(&clock)));
+    let old = (0..JOBS).map(|n| add_and_end(&format!("old-{n}"), at(0)));
+    let (added, over): (Vec<Txn>, Vec<Txn>) = old.map(|[add, end]| (vec![add], vec![end])).unzip();
+    let answers = RUNTIME.block_on(store.commit([added, over].concat())).unwrap();
+    assert!(answers.iter().all(|answer| matches!(answer, Committed::All)), "{answers:?}");
+    let table = "SELECT FROM pg_class WHERE relname = 'ended_0_1' \
+         AND relnamespace = current_schema()::text::regnamespace";
+    assert_eq!(rows(&store, table).len(), 1);
+
+    let now = at(25 * HOUR);
+    clock.set(now);
+    let (enough, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let callers: Vec<_> = (0..CALLERS)
+        .map(|caller| {
+            let (store, enough, ended) =
+                (Arc::clone(&store), Arc::clone(&enough), Arc::clone(&ended));
+            RUNTIME.spawn(live(store, caller, now, enough, ended))
+        })
+        .collect();
+    let assert_alive = || {
+        assert!(!callers.iter().any(tokio::task::JoinHandle::is_finished), "a caller failed");
+    };
+    let wait_for_more = || {
+        let aim = ended.load(Ordering::Relaxed) + JOBS;
+        while ended.load(Ordering::Relaxed) < aim {
+            assert_alive();
+            std::thread::yield_now();
+        }
+    };
+    wait_for_more();
+    let mut after = None;
+    while !rows(&store, table).is_empty() {
+        assert_alive();
+        after = RUNTIME.block_on(store.upkeep(after.as_deref())).unwrap();
+    }
+    wait_for_more();
+
+    enough.store(true, Ordering::Relaxed);
+    for caller in callers {
+        RUNTIME.block_on(caller).unwrap();
+    }
+    let ended = i64::try_from(ended.load(Ordering::Relaxed)).unwrap();
+    let number = |sql: &str| rows(&store, sql)[0].get::<_, i64>(0);
+    assert_eq!(number("SELECT count(*) FROM ended"), ended);
+    assert_eq!(number("SELECT count(*) FROM jobs"), 0);
+    assert_eq!(number("SELECT sum(jobs)::bigint FROM counts"), ended);
+}
+
+fn clock_now(clock: &FakeClock) -> Timestamp {
     tidegate_core::port::Clock::now(clock)
 }
