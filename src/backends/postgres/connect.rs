@@ -21,7 +21,7 @@ use tokio_postgres::{
     types::ToSql,
 };
 
-use super::{error::Fault, settings::Settings, tls::Tls, wal::Watched};
+use super::{error::Fault, session, settings::Settings, tls::Tls, wal::Watched};
 use tidegate_core::port::StoreError;
 
 /// How long a client waits for an answer. The server gives up a statement after five seconds, so
@@ -31,15 +31,6 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// The warning of a commit that no standby has confirmed.
 const NOT_REPLICATED: &str = "01000";
-
-/// The settings of every session. Without them a plan may be right for an empty table and read all
-/// of a full one, or lock rows in the order of the heap, in which two servers deadlock; statements
-/// would be planned at each execution; and a frozen server would hold its locks.
-const SESSION: &str = "SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off; \
-     SET enable_nestloop = off; SET enable_mergejoin = off; \
-     SET plan_cache_mode = force_generic_plan; SET max_parallel_workers_per_gather = 0; SET statement_timeout = '5s'; \
-     SET idle_in_transaction_session_timeout = '2s'; SET lock_timeout = '2s'; \
-     SET default_transaction_isolation = 'read committed'; SET synchronous_commit = on";
 
 /// How often it is checked that connections have sessions of their own. A pooler may by chance give each
 /// connection the same session twice.
@@ -93,8 +84,7 @@ impl Connector {
                 None => Link::open(&this.settings, NoTls, notified).await,
             };
             let link = link.map_err(StoreError::unavailable)?;
-            let session = format!("{SESSION}; SET search_path = \"{}\"", this.schema());
-            link.run(&session).await.map_err(Fault::into_error)?;
+            session::begin(&link, this.schema()).await?;
             Ok(link)
         }));
         opened.await.map_err(StoreError::unavailable)?.map_err(StoreError::unavailable)?
@@ -143,6 +133,8 @@ pub(super) struct Notified {
 /// A connection. Statements that are sent while others are under way follow them at once.
 pub(super) struct Link {
     pub(super) client: Client,
+    /// The release of Postgres that it leads to, as far as the server tells.
+    pub(super) release: Option<u32>,
     statements: Mutex<HashMap<&'static str, Statement>>,
     /// How many commits were not confirmed by a standby.
     unconfirmed: Arc<AtomicU64>,
@@ -163,6 +155,7 @@ impl Link {
         <T::TlsConnect as TlsConnect<tokio_postgres::Socket>>::Future: Send,
     {
         let (client, mut connection) = settings.config.connect(tls).await?;
+        let release = connection.parameter("server_version").and_then(session::release);
         let unconfirmed = Arc::new(AtomicU64::new(0));
         let seen = Arc::clone(&unconfirmed);
         tokio::spawn(async move {
@@ -186,7 +179,7 @@ impl Link {
                 }
             }
         });
-        Ok(Self { client, statements: Mutex::default(), unconfirmed, watched: None })
+        Ok(Self { client, release, statements: Mutex::default(), unconfirmed, watched: None })
     }
 
     /// Whether nothing can be sent any more.

@@ -43,6 +43,7 @@ mod raw;
 mod read;
 mod row;
 mod scratch;
+mod session;
 mod settings;
 mod single;
 mod statements;

@@ -80,6 +80,17 @@ fn many_readers_open_few_connections() {
     assert!(sessions < 20, "{sessions} connections were opened");
 }
 
+/// Postgres checks while a statement runs whether its client is there, since release 14.
+#[test]
+fn a_statement_ends_when_its_client_is_gone() {
+    let store = store();
+    let settings = "SELECT current_setting('server_version_num')::int, \
+         current_setting('client_connection_check_interval', true)";
+    let found = rows(&store, settings);
+    let expected = (found[0].get::<_, i32>(0) >= 140_000).then_some("3s");
+    assert_eq!(found[0].get::<_, Option<&str>>(1), expected);
+}
+
 /// A transaction that failed on a connection stops no reader that gets the connection next.
 #[test]
 fn a_reader_leaves_a_connection_in_a_failed_transaction() {
