@@ -18,8 +18,40 @@ use super::{
 };
 use crate::e2e::{serve::text, wait::eventually};
 
-/// Injects `faults` faults, each kind in turn, into servers under load.
-async fn lose_nothing(faults: usize) {
+/// A fault of servers on Postgres.
+#[derive(Clone, Copy)]
+enum Fault {
+    /// A server is frozen.
+    Frozen,
+    /// The connections of as many servers to Postgres.
+    Links(&'static [Link]),
+    /// Postgres is killed, and started again.
+    Killed,
+    /// Postgres is stopped as for an update, and started again.
+    Restarted,
+}
+
+/// Every kind, each alone.
+const ALONE: [Fault; 7] = [
+    Fault::Frozen,
+    Fault::Links(&[Link::Cut]),
+    Fault::Links(&[Link::Slow]),
+    Fault::Links(&[Link::Silent]),
+    Fault::Links(&[Link::Unanswered]),
+    Fault::Killed,
+    Fault::Restarted,
+];
+/// Every kind, in less time: those of connections two at once. A third server has a good one.
+const IN_PAIRS: [Fault; 5] = [
+    Fault::Frozen,
+    Fault::Links(&[Link::Cut, Link::Slow]),
+    Fault::Links(&[Link::Silent, Link::Unanswered]),
+    Fault::Killed,
+    Fault::Restarted,
+];
+
+/// Injects `faults` into servers under load.
+async fn lose_nothing(faults: impl IntoIterator<Item = Fault>) {
     let postgres = Arc::new(tokio::task::spawn_blocking(OwnServer::start).await.unwrap());
     let (mut addresses, mut links) = (vec![postgres.address()], Vec::new());
     for _ in 0..2 {
@@ -28,11 +60,11 @@ async fn lose_nothing(faults: usize) {
         links.push(link);
     }
     let mut running = Running::start(shared(&addresses), 20_261_129).await;
-    for fault in 0..faults {
+    for fault in faults {
         running.go_on().await;
         let duration = running.chance.random_range(1500..3500);
-        match fault % 7 {
-            0 => {
+        match fault {
+            Fault::Frozen => {
                 // Its workers and callers wait for it. Leases end after a second.
                 let frozen = running.take_any();
                 kill(frozen.pid(), Signal::SIGSTOP).unwrap();
@@ -40,20 +72,23 @@ async fn lose_nothing(faults: usize) {
                 kill(frozen.pid(), Signal::SIGCONT).unwrap();
                 running.add(frozen);
             }
-            5 => {
+            Fault::Links(kinds) => {
+                let first = running.chance.random_range(0..links.len());
+                for (n, kind) in kinds.iter().enumerate() {
+                    links[(first + n) % links.len()].send_replace(*kind);
+                }
+                load::work(duration).await;
+                for link in &links {
+                    link.send_replace(Link::Good);
+                }
+            }
+            Fault::Killed => {
                 let postgres = Arc::clone(&postgres);
                 tokio::task::spawn_blocking(move || postgres.kill_and_start()).await.unwrap();
             }
-            6 => {
+            Fault::Restarted => {
                 let postgres = Arc::clone(&postgres);
                 tokio::task::spawn_blocking(move || postgres.restart()).await.unwrap();
-            }
-            kind => {
-                let link = &links[running.chance.random_range(0..links.len())];
-                let kinds = [Link::Cut, Link::Slow, Link::Silent, Link::Unanswered];
-                link.send_replace(kinds[kind - 1]);
-                load::work(duration).await;
-                link.send_replace(Link::Good);
             }
         }
     }
@@ -62,13 +97,13 @@ async fn lose_nothing(faults: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_servers_frozen_or_cut_off_lose_nothing() {
-    lose_nothing(4).await;
+    lose_nothing(IN_PAIRS).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes; cargo xtask check --full runs it"]
 async fn postgres_servers_frozen_or_cut_off_sixty_times_lose_nothing() {
-    lose_nothing(60).await;
+    lose_nothing(ALONE.into_iter().cycle().take(60)).await;
 }
 
 /// The others own everything after ten seconds. The frozen one goes on with what it had begun.
