@@ -21,7 +21,9 @@ use tokio_postgres::{
     types::ToSql,
 };
 
-use super::{error::Fault, session, settings::Settings, tls::Tls, wal::Watched};
+use super::{
+    error::Fault, item_lock::ItemLock, session, settings::Settings, tls::Tls, wal::Watched,
+};
 use tidegate_core::port::StoreError;
 
 /// How long a client waits for an answer. The server gives up a statement after five seconds, so
@@ -138,6 +140,8 @@ pub(super) struct Link {
     statements: Mutex<HashMap<&'static str, Statement>>,
     /// How many commits were not confirmed by a standby.
     unconfirmed: Arc<AtomicU64>,
+    /// What changes of items lock in its groups.
+    pub(super) item_lock: ItemLock,
     /// The log of its server, if its commits are watched.
     pub(super) watched: Option<Watched>,
 }
@@ -179,7 +183,14 @@ impl Link {
                 }
             }
         });
-        Ok(Self { client, release, statements: Mutex::default(), unconfirmed, watched: None })
+        Ok(Self {
+            client,
+            release,
+            statements: Mutex::default(),
+            unconfirmed,
+            item_lock: ItemLock::default(),
+            watched: None,
+        })
     }
 
     /// Whether nothing can be sent any more.

@@ -160,7 +160,7 @@ async fn direct(
     txns: &[&[Step]],
     drawn: &HashSet<JobId>,
 ) -> Result<Vec<Option<Committed>>, Fault> {
-    let mut calls = plan(txns.iter().copied(), None, drawn);
+    let mut calls = plan(txns.iter().copied(), None, drawn, link.item_lock);
     if let Some(watched) = &link.watched {
         match single(calls) {
             Ok(call) => {
@@ -206,7 +206,7 @@ async fn looking(
     drawn: &HashSet<JobId>,
     now: Timestamp,
 ) -> Result<Vec<Option<Committed>>, Fault> {
-    let calls = look::calls(txns);
+    let calls = look::calls(txns, link.item_lock);
     let seen = match send(link, Some("BEGIN"), &calls, None).await {
         Ok(answers) => Seen::read(&calls, &answers, now).map_err(Fault::Failed),
         Err(fault) => Err(fault),
@@ -223,7 +223,8 @@ async fn looking(
     let answers: Vec<Committed> = txns.iter().map(|txn| seen.answer(txn)).collect();
     let holding = txns.iter().zip(&answers).filter(|(_, answer)| matches!(answer, Committed::All));
     let looked: Looked = seen.looked();
-    let writes = plan(holding.map(|(txn, _)| *txn), Some(&looked), drawn);
+    let holding = holding.map(|(txn, _)| *txn);
+    let writes = plan(holding, Some(&looked), drawn, link.item_lock);
     send(link, None, &writes, Some("COMMIT")).await?;
     Ok(answers.into_iter().map(Some).collect())
 }

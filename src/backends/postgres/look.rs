@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use tokio_postgres::Row;
 
 use super::{
+    item_lock::ItemLock,
     plan::{Call, Looked},
     row,
-    statements::{LOCK_ITEMS, PLACEHOLDERS, look},
+    statements::{PLACEHOLDERS, look},
     step::{KeyColumns, RecordColumns, Step},
     text,
 };
@@ -46,8 +47,9 @@ pub(super) struct Seen {
     now: i64,
 }
 
-/// The statements that lock and read what `txns` name, in the order of a group's writes.
-pub(super) fn calls<'a>(txns: &[&'a [Step]]) -> Vec<Call<'a>> {
+/// The statements that lock and read what `txns` name, in the order of a group's writes. Before a change of
+/// items comes `item_lock`.
+pub(super) fn calls<'a>(txns: &[&'a [Step]], item_lock: ItemLock) -> Vec<Call<'a>> {
     let steps = || txns.iter().flat_map(|txn| txn.iter());
     let (mut absent, mut required, mut set) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     let (mut heads, mut jobs) = (BTreeMap::new(), BTreeSet::new());
@@ -91,7 +93,7 @@ pub(super) fn calls<'a>(txns: &[&'a [Step]]) -> Vec<Call<'a>> {
         (!kinds.is_empty()).then(|| Call::new(sql).owned(kinds).owned(names))
     };
     let mut calls = Vec::new();
-    calls.extend(locks_items.then(|| Call::new(LOCK_ITEMS)));
+    calls.extend(item_lock.call().filter(|_| locks_items));
     calls.extend(named(PLACEHOLDERS, absent));
     calls.extend(named(look::ITEMS, required));
     calls.extend(named(look::CHANGED_ITEMS, set));

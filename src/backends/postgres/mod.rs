@@ -9,11 +9,11 @@
 //! Every write is compare and set in plain SQL: no advisory lock, no `SKIP LOCKED`, no trigger. Any
 //! number of servers may write at once, and a server that freezes or dies holds no lock. Read in this
 //! order: `migrations/` (the tables and the purpose of each index), [`row`], [`step`], [`parts`],
-//! [`statements`], [`plan`], [`single`], [`group`], [`look`], [`losses`], [`wal`], [`writer`],
-//! [`read`], [`overdue`], [`due`], [`list`], [`counts`], [`purge`], [`pause`], [`items_version`],
-//! [`partitions`], [`job_store`], [`movable`]; then [`objects`] (large bodies and plugins), [`notices`]
-//! (messages between servers), [`arrivals`] (what a server without notices reads), [`inbox`] (requests
-//! of applications) and [`health`]. [`raw`] and [`scratch`] are for measurements.
+//! [`statements`], [`plan`], [`item_lock`], [`single`], [`group`], [`look`], [`losses`], [`wal`],
+//! [`writer`], [`read`], [`overdue`], [`due`], [`list`], [`counts`], [`purge`], [`pause`],
+//! [`items_version`], [`partitions`], [`job_store`], [`movable`]; then [`objects`] (large bodies and
+//! plugins), [`notices`] (messages between servers), [`arrivals`] (what a server without notices reads),
+//! [`inbox`] (requests of applications) and [`health`]. [`raw`] and [`scratch`] are for measurements.
 
 mod arrivals;
 mod connect;
@@ -23,6 +23,7 @@ mod error;
 mod group;
 mod health;
 mod inbox;
+mod item_lock;
 mod items_version;
 mod job_store;
 mod list;
@@ -75,6 +76,7 @@ pub use settings::{BadAddress, Settings};
 use connect::{Connector, Readers};
 use counts::Folds;
 use due::{Positions, Unsent};
+use item_lock::ItemLock;
 use items_version::ItemsVersion;
 use migrate::Migrate;
 use names::Names;
@@ -108,6 +110,7 @@ struct Shared {
     purges: Arc<Purges>,
     items_version: Arc<ItemsVersion>,
     wal: Arc<Wal>,
+    item_lock: ItemLock,
 }
 
 impl PostgresStore {
@@ -146,7 +149,8 @@ impl PostgresStore {
         let readers = Arc::new(Readers::new(connector.clone()));
         let names = Names::default();
         names.refresh(&readers).await?;
-        let shared = Shared::default();
+        let item_lock = ItemLock::of(&link).await?;
+        let shared = Shared { item_lock, ..Shared::default() };
         let writer = Writer::start(connector, Arc::clone(&clock), shared.clone());
         Ok(Self { readers, writer, names, clock, shared })
     }

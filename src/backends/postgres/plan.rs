@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use tokio_postgres::types::ToSql;
 
 use super::{
+    item_lock::ItemLock,
     row::{BodyChange, EndColumns, JobColumns, LifeColumns},
     statements as sql,
     step::{KeyColumns, RecordColumns, Step},
@@ -96,11 +97,12 @@ pub(super) fn adds_alone(txn: &[Step]) -> Option<&JobColumns> {
 }
 
 /// The statements of `txns`, which name no record twice. `drawn` are ids that no other
-/// job can have.
+/// job can have. A change of items begins with `item_lock`.
 pub(super) fn plan<'a>(
     txns: impl IntoIterator<Item = &'a [Step]>,
     looked: Option<&Looked>,
     drawn: &HashSet<JobId>,
+    item_lock: ItemLock,
 ) -> Vec<Call<'a>> {
     let mut plan = Plan::default();
     let nothing = Looked::default();
@@ -119,7 +121,7 @@ pub(super) fn plan<'a>(
             plan.add(step, looked.unwrap_or(&nothing), drawn);
         }
     }
-    plan.calls()
+    plan.calls(item_lock)
 }
 
 impl<'a> Plan<'a> {
@@ -263,11 +265,11 @@ impl<'a> Plan<'a> {
     }
 
     /// The statements, in their order.
-    fn calls(self) -> Vec<Call<'a>> {
+    fn calls(self, item_lock: ItemLock) -> Vec<Call<'a>> {
         let mut calls = Calls::default();
         if self.items_changed > 0 {
             // Before anything else is locked, so that nothing waits for a group that waits for it.
-            calls.0.push(Call::new(sql::LOCK_ITEMS));
+            calls.0.extend(item_lock.call());
         }
         let absent = self.required.iter().filter(|(_, version)| **version == 0);
         let absent: Vec<(&str, &str)> = absent.map(|(place, _)| *place).collect();

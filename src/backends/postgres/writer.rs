@@ -21,6 +21,7 @@ use super::{
     connect::{Connector, Link, in_order},
     due::DuePlace,
     group::{self, Answer},
+    item_lock::ItemLock,
     single, statements,
     step::{Refs, Step},
     wal::{self, Wal},
@@ -194,11 +195,11 @@ impl State {
         }
         let drawn = self.drawn_of(&group);
         let (link, connector, now) = (self.idle.pop(), self.connector.clone(), self.clock.now());
-        let wal = Arc::clone(&self.shared.wal);
+        let (wal, item_lock) = (Arc::clone(&self.shared.wal), self.shared.item_lock);
         self.groups.spawn(async move {
             let link = match link.filter(|link| !link.is_closed()) {
                 Some(link) => Ok(link),
-                None => open(&connector, &wal, now).await,
+                None => open(&connector, &wal, item_lock, now).await,
             };
             match link {
                 Ok(link) => {
@@ -276,8 +277,14 @@ fn whole_answer(answers: Vec<Option<Answer>>) -> Result<Vec<Committed>, StoreErr
 }
 
 /// A new connection with every statement of a group prepared, whose commits are watched.
-async fn open(connector: &Connector, wal: &Arc<Wal>, now: Timestamp) -> Result<Link, StoreError> {
+async fn open(
+    connector: &Connector,
+    wal: &Arc<Wal>,
+    item_lock: ItemLock,
+    now: Timestamp,
+) -> Result<Link, StoreError> {
     let mut link = connector.open().await?;
+    link.item_lock = item_lock;
     wal::watch(&mut link, wal, now).await?;
     let watched = if link.watched.is_some() { &single::ALL[..] } else { &[] };
     let all = statements::ALL.iter().chain(watched).copied();

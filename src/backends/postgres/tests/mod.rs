@@ -5,6 +5,7 @@ mod failover;
 mod heartbeats;
 mod horizon;
 mod inbox;
+mod item_lock;
 mod ledgers;
 mod like_memory;
 mod links;
