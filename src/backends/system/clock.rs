@@ -68,7 +68,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_wait_for_the_past_ends_at_once() {
-        let before = std::time::Instant::now();
+        let before = Instant::now();
         SystemClock.sleep_until(Timestamp::from_millis(-1)).await;
         SystemClock.sleep_until(SystemClock.now()).await;
         assert!(before.elapsed() < Duration::from_secs(1));

@@ -37,7 +37,7 @@ async fn purge_round(store: &PostgresStore, number: i64) {
 impl Meter {
     /// What the rounds with these numbers read, with the first purge of a new store, which is from the
     /// front.
-    fn purges_read(&self, settings: &Settings, numbers: std::ops::Range<i64>) -> i64 {
+    fn purges_read(&self, settings: &Settings, numbers: Range<i64>) -> i64 {
         let application = settings.config.get_application_name().unwrap();
         let before = self.read(application);
         let store = open(settings);

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::runtime::testing::{builder_on, until};
 use tidegate_core::port::{
-    JobStore, StoreError, StoreLayer,
+    Clock, JobStore, StoreError, StoreLayer,
     job_store::{Purged, RecordKind},
     store_layer::Operation,
 };
