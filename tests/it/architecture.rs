@@ -365,8 +365,9 @@ fn no_test_sleeps() {
             None => continue,
         };
         let tests = code(tests);
-        let calls = ["sleep(", "pause(Duration"];
-        for line in tests.lines().filter(|line| calls.iter().any(|call| line.contains(call))) {
+        let is_call = |line: &&str| line.contains("sleep(") || line.contains("pause(Duration");
+        // A clock of a test may have a wait of its own.
+        for line in tests.lines().filter(|line| !line.contains("fn sleep(")).filter(is_call) {
             faults.insert(format!("{}: {}", source.path, line.trim()));
         }
         // A timeout over what never ends is a sleep in disguise.

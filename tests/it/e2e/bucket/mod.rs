@@ -446,7 +446,11 @@ async fn a_stop_ends_although_the_bucket_does_not_answer() {
     let log = bucket.0.path().join("log");
     std::fs::rename(&log, bucket.0.path().join("gone")).unwrap();
     std::fs::write(&log, "no directory").unwrap();
-    assert_eq!(tide.api.unchecked().get("/v1/jobs").await.status, 503);
+    // The last record is a proof of the leadership for a second.
+    eventually("a read is refused", || async {
+        (tide.api.unchecked().get("/v1/jobs").await.status == 503).then_some(())
+    })
+    .await;
     drop(tide.stop().await);
 }
 

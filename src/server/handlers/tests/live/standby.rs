@@ -51,7 +51,7 @@ impl Clock for TwoTimes {
 
     /// The pauses of a node end.
     async fn sleep(&self, span: Duration) {
-        SystemClock.sleep(span).await;
+        SystemClock.sleep_until(SystemClock.now() + span).await;
     }
 
     fn monotonic_now(&self) -> Duration {
