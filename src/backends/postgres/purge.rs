@@ -4,9 +4,10 @@
 //! these come first. So this server remembers, for each kind, the time up to which a purge has dropped
 //! all, and the next one starts there.
 //!
-//! **No record is hidden for good.** One may be added with an earlier time. So each half minute a purge
-//! starts at the front. If that takes longer than a statement may, the next one from there comes later,
-//! and what expires meanwhile is dropped.
+//! **No record is hidden for good.** One may be added with an earlier time, as that of a short lease after
+//! longer ones were too many. So each half minute a purge starts at the front. If it drops as many as it may,
+//! the next one goes on where it ended. If it takes longer than a statement may, the next one from the front
+//! comes later, and what expires meanwhile is dropped.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -74,6 +75,13 @@ impl Purges {
         }
     }
 
+    /// Lets the next purge start at `place`, also if an earlier one has dropped all up to a later time.
+    fn restart(&self, kind: RecordKind, place: Timestamp) {
+        if let Some(known) = self.0.lock().get_mut(&kind) {
+            known.place = place;
+        }
+    }
+
     /// Sets when the next purge of each kind from the front is due.
     #[cfg(test)]
     pub(super) fn front_at(&self, at: Instant) {
@@ -87,8 +95,10 @@ impl Purges {
 struct Found {
     drop: Vec<(String, Timestamp)>,
     purged: Purged,
-    /// When these are dropped, no record is before it.
+    /// When these are dropped, no record is before it that the purge could read.
     place: Option<Timestamp>,
+    /// Whether the purge drops as many as it may, so that there may be more.
+    is_full: bool,
 }
 
 impl PostgresStore {
@@ -111,7 +121,7 @@ impl PostgresStore {
         let found = match found {
             Err(error) if from == FRONT && is_slow(&error) => {
                 // What has expired so far waits for a purge from the front that takes less time.
-                purges.learn(kind, now);
+                purges.restart(kind, now);
                 return Err(error);
             }
             found => found?,
@@ -122,8 +132,11 @@ impl PostgresStore {
             let txn: Txn = found.drop.into_iter().map(remove).collect();
             self.commit(vec![txn]).await?;
         }
-        if let Some(place) = found.place {
-            purges.learn(kind, place);
+        match found.place {
+            // There may be more that were added with an earlier time than the last place.
+            Some(place) if from == FRONT && found.is_full => purges.restart(kind, place),
+            Some(place) => purges.learn(kind, place),
+            None => {}
         }
         Ok(found.purged)
     }
@@ -153,9 +166,10 @@ impl PostgresStore {
             drop.push((row::column(row, 0)?, until));
         }
         // All that have expired are among these, unless there are more than `limit`.
-        let expired = (drop.len() < limit as usize).then_some(now);
+        let is_full = drop.len() >= limit as usize;
+        let expired = (!is_full).then_some(now);
         let place = drop.last().map(|(_, until)| *until).max(expired);
-        Ok(Found { drop, purged, place })
+        Ok(Found { drop, purged, place, is_full })
     }
 }
 
@@ -181,6 +195,8 @@ mod tests {
         let later = now + FRONT_INTERVAL;
         assert_eq!(purges.start(KIND, later), FRONT);
         assert_eq!(purges.start(KIND, later), at(7), "one at a time");
+        purges.restart(KIND, at(6));
+        assert_eq!(purges.start(KIND, later), at(6), "there were more before the place");
     }
 
     #[tokio::test]

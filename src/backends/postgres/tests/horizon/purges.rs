@@ -85,10 +85,29 @@ fn a_record_with_an_earlier_time_is_dropped_later() {
         };
         add("a", 10).await;
         assert_eq!(purge(&store, 10).await, expired(1));
+        store.shared.purges.front_at(Instant::now() + Duration::from_hours(1));
         add("b", 5).await;
         add("c", 15).await;
         assert_eq!(purge(&store, 20).await, expired(1), "the place is behind the other one");
         store.shared.purges.front_at(Instant::now());
         assert_eq!(purge(&store, 20).await, expired(1));
+    });
+}
+
+/// Records of long leases that are too many move the place far ahead. Those of short ones are before it.
+#[test]
+fn a_full_purge_from_the_front_is_continued() {
+    let store = store();
+    RUNTIME.block_on(async {
+        let add = |name: &str, until: i64| vec![record(name, until)];
+        let purge = async |keep: u64, limit: u32| {
+            store.purge(KIND, Timestamp::from_millis(10), keep, limit).await.unwrap()
+        };
+        store.commit(vec![add("long", 1000)]).await.unwrap();
+        assert_eq!(purge(0, 2).await, Purged { expired: 0, over: 1, left: 0 });
+        store.commit(["a", "b", "c"].map(|name| add(name, 5)).into()).await.unwrap();
+        store.shared.purges.front_at(Instant::now());
+        assert_eq!(purge(10, 2).await, Purged { expired: 2, over: 0, left: 1 });
+        assert_eq!(purge(10, 2).await, expired(1), "it does not start at the last place");
     });
 }
