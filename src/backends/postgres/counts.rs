@@ -41,8 +41,8 @@ pub(super) const ALL: [&str; 1] = [SUMS];
 pub(super) struct Folds(Mutex<Option<Instant>>);
 
 impl Folds {
-    /// Whether the changes may be replaced at `now`. Then they are not again before the end of that, or
-    /// for a second.
+    /// Whether the changes may be replaced at `now`. If so, the answer is `false` for the next second, or
+    /// until the time that [`Folds::ended`] sets.
     fn start(&self, now: Instant) -> bool {
         let mut next_at = self.0.lock();
         let is_due = next_at.is_none_or(|next_at| next_at <= now);
@@ -52,7 +52,7 @@ impl Folds {
         is_due
     }
 
-    /// Notes that the changes were replaced from `began` until `now`, or could not be.
+    /// Sets the next time, after the changes were replaced from `began` until `now`, or could not be.
     fn ended(&self, (began, now): (Instant, Instant)) {
         *self.0.lock() = Some(now + pause_after(now - began, FOLD_INTERVAL));
     }
@@ -89,8 +89,8 @@ impl PostgresStore {
         Ok(Depths { counts, kept: None })
     }
 
-    /// Replaces the changes by their sums, unless that was done just now, or takes long. The sums are
-    /// right without it, so an error is only logged.
+    /// Replaces the changes by their sums, unless it is too early to do so again. The sums are right without
+    /// it, so an error is only logged.
     pub(super) async fn fold_counts_in_turn(&self) {
         if self.shared.folds.start(Instant::now())
             && let Err(error) = self.fold_counts().await

@@ -169,8 +169,8 @@ impl PostgresStore {
 
 #[cfg(any(test, feature = "testkit"))]
 impl PostgresStore {
-    /// Sets after what time pages look from the front again for the jobs of other servers. A simulation
-    /// has a time of its own.
+    /// Lets the pages of every queue that was read look from the front after `span` of real time, to find
+    /// the jobs of other servers. A simulation has a time of its own.
     pub fn look_after(&self, span: Duration) {
         self.shared.positions.look_at(tokio::time::Instant::now() + span);
     }

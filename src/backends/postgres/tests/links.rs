@@ -80,9 +80,9 @@ fn many_readers_open_few_connections() {
     assert!(sessions < 20, "{sessions} connections were opened");
 }
 
-/// Postgres checks while a statement runs whether its client is there, since release 14.
+/// While a statement runs, Postgres checks whether its client is there, since release 14.
 #[test]
-fn a_statement_ends_when_its_client_is_gone() {
+fn a_session_checks_whether_its_client_is_there() {
     let store = store();
     let settings = "SELECT current_setting('server_version_num')::int, \
          current_setting('client_connection_check_interval', true)";

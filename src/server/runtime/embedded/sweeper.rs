@@ -26,10 +26,10 @@ use tidegate_engine::{Error, plugins::retry_decisions::by_strategy};
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// How often depths are measured, if the measurements take no more than their share of the time.
 const DEPTH_INTERVAL: Duration = Duration::from_secs(2);
-/// The part of the time that measurements may take: one of this. In a database with an old transaction,
-/// each one reads all that was removed since.
+/// Measurements take at most one part in so many of the time, unless they are a minute apart. In a database
+/// with an old transaction, each one reads all that was removed since.
 const DEPTH_SHARE: u32 = 20;
-/// The most time between two measurements, however long they take.
+/// The longest wait after a measurement, however long it took.
 const MAX_DEPTH_INTERVAL: Duration = Duration::from_mins(1);
 /// How often a page of the pending replies is matched, and expired ones are dropped.
 const REPLY_INTERVAL: Duration = Duration::from_secs(1);
