@@ -1,5 +1,6 @@
-//! What an embedded server counts every other second: the jobs of each queue by phase, the weight
-//! that runs, and the oldest due job. The metrics, the history and the overview show it.
+//! What an embedded server counts every other second, or less often if that takes long: the jobs of each
+//! queue by phase, the weight that runs, and the oldest due job. The metrics, the history and the overview
+//! show it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
