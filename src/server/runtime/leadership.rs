@@ -122,6 +122,7 @@ mod tests {
         assert_eq!(calls_proofs_and_attempts(true).await, (4, 2, 1));
         assert_eq!(calls_proofs_and_attempts(false).await, (2, 1, 0), "it is handed back");
     }
+
     /// Whether a server is ready while a stop waits for an attempt.
     async fn is_ready_while_an_attempt_finishes(of: impl FnOnce(Builder) -> Builder) -> bool {
         let (free, gate) = watch::channel(false);

@@ -37,6 +37,8 @@ const POSITION: &str = "tidegate-position";
 struct TwoTimes {
     shown: FakeClock,
     passed: FakeClock,
+    /// Whether its pauses end, as those of a node must.
+    ends_pauses: bool,
 }
 
 #[async_trait]
@@ -49,9 +51,12 @@ impl Clock for TwoTimes {
         self.shown.sleep_until(at).await;
     }
 
-    /// The pauses of a node end.
     async fn sleep(&self, span: Duration) {
-        SystemClock.sleep_until(SystemClock.now() + span).await;
+        if self.ends_pauses {
+            SystemClock.sleep_until(SystemClock.now() + span).await;
+        } else {
+            self.shown.sleep_until(self.shown.now() + span).await;
+        }
     }
 
     fn monotonic_now(&self) -> Duration {
@@ -122,7 +127,7 @@ impl LogNode {
 /// A leader and a standby.
 struct Log {
     leader: LogNode,
-    /// The clock of the proofs of the leader.
+    /// The clock of the leader's routes.
     times: Arc<TwoTimes>,
     proofs: Arc<Proofs>,
     leading: Router,
@@ -146,7 +151,7 @@ impl Log {
             TokenItem::mint("ops", Scope::Admin.into(), Timestamp::EPOCH, &SeededEntropy::new(1));
         server.put_token(&item).await.unwrap();
         let routes = handlers::router(server.clone(), ApiOptions::clone(&options()));
-        // No time passes for proofs.
+        // No time passes for proofs and positions.
         let times = Arc::<TwoTimes>::default();
         let proofs = Arc::new(Proofs::new(leader.routes(Arc::clone(&times) as _)));
         let leading = proofs.leading(routes);

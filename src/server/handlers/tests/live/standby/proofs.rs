@@ -42,7 +42,7 @@ async fn a_read_accepts_the_proof_of_a_push() {
 
 #[tokio::test]
 async fn a_record_is_a_proof_from_its_put_on() {
-    let times = Arc::<TwoTimes>::default();
+    let times = Arc::new(TwoTimes { ends_pauses: true, ..TwoTimes::default() });
     let bucket = Arc::new(InMemory::new());
     let (leader, node) = LogNode::open_at(&bucket, true, Arc::clone(&times) as _).await;
     tokio::spawn(async move { node.run_once().await });
