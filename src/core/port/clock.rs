@@ -34,8 +34,8 @@ pub trait Clock: Send + Sync {
     }
 
     /// The time since an instant that stays the same while the process runs. It never goes back, even if the
-    /// clock is set, but it may stop while the machine sleeps. A clock that is never set back needs no other
-    /// one than its own.
+    /// clock is set, but it may stop while the machine sleeps. The default is that of a clock which is never
+    /// set back.
     fn monotonic_now(&self) -> Duration {
         self.now().since(Timestamp::EPOCH)
     }

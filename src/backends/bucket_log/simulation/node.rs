@@ -207,6 +207,10 @@ impl Clock for NodeClock {
     async fn sleep(&self, span: Duration) {
         self.world.executor.elapse(span.as_millis() as i64).await;
     }
+
+    fn monotonic_now(&self) -> Duration {
+        Timestamp::from_millis(self.world.executor.now()).since(Timestamp::EPOCH)
+    }
 }
 
 /// The random numbers of a run.

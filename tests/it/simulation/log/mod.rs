@@ -334,4 +334,8 @@ impl Clock for NodeClock {
     async fn sleep(&self, span: Duration) {
         self.executor.elapse(span).await;
     }
+
+    fn monotonic_now(&self) -> Duration {
+        self.executor.scheduler.now().since(Timestamp::EPOCH)
+    }
 }
