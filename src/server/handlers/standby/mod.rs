@@ -90,7 +90,7 @@ pub struct LogRoutes {
     pub handle: Handle<Committed>,
     /// The local state of the node.
     pub replica: Arc<SqliteReplica>,
-    /// That of the node. It measures the age of proofs.
+    /// The clock of the node, by which records and other proofs are dated. It also ends waits.
     pub clock: Arc<dyn Clock>,
     /// Draws request ids.
     pub entropy: Arc<dyn Entropy>,

@@ -32,7 +32,7 @@ const PROOF_AGE: Duration = Duration::from_secs(1);
 /// How long a proof may take. The bucket does not answer then.
 const PROOF_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The proofs of a node. It needs one value of this type, because what shares the value shares proofs.
+/// The proofs of a node. All that share a value share its proofs, so a node needs one.
 pub struct Proofs {
     log: LogRoutes,
     /// How many have begun.
@@ -80,7 +80,7 @@ impl Proofs {
 
     async fn prove(&self, accepted: Accepted) -> bool {
         let LogRoutes { handle, clock, .. } = &self.log;
-        // A busy leader needs no GET, and no wait for one of a consistent read.
+        // Before the lock, which a proof for a consistent read may hold while the bucket answers.
         if matches!(accepted, Accepted::Recent)
             && let Some(began) = handle.record_began()
             && began.is_within(PROOF_AGE, ClockReading::of(&**clock))
