@@ -121,7 +121,9 @@ async fn a_stopped_leader_acknowledges_jobs_while_a_push_runs() {
     let (client, running) = pair.clients();
     let Pair { mut leader, standby, .. } = pair;
     let (target, go) = Target::held("done").await;
-    leader.job_type("push", json!({"target": {"url": target.url}})).await;
+    // A slow machine needs a while until the push may end, and a push that times out is called again.
+    let config = json!({"target": {"url": target.url}, "response_timeout_seconds": 600});
+    leader.job_type("push", config).await;
     let job =
         |job_type: &str, key: &str| json!({"type": job_type, "data": null, "correlation_key": key});
     let pushed = leader.enqueue(job("push", "pushed")).await;
