@@ -33,6 +33,7 @@ use tidegate_core::{
     job::Encoding,
     port::{Clock, Entropy, job_store::Committed},
 };
+use tokio::sync::Semaphore;
 
 pub use self::proof::Proofs;
 #[cfg(test)]
@@ -53,6 +54,9 @@ static STANDBY: HeaderName = HeaderName::from_static("tidegate-standby");
 
 /// How long a read waits until the local state has reached its position.
 const POSITION_TIMEOUT: Duration = Duration::from_secs(5);
+/// Most reads that wait for their positions at once. They have shown no token yet, and each holds a
+/// connection.
+pub(super) const MAX_POSITION_WAITS: usize = 256;
 /// Why a node refuses a read whose position its state has not reached.
 const BEHIND: &str = "this server has not read the log up to the requested position";
 /// Why a node refuses that cannot prove that it leads.
@@ -131,14 +135,17 @@ impl LogRoutes {
     }
 
     /// Whether the local state has all of the log before `wanted`, which a read needs, at the latest after
-    /// [`POSITION_TIMEOUT`].
-    async fn reaches(&self, wanted: Option<Slot>) -> bool {
+    /// [`POSITION_TIMEOUT`]. A wait takes one of `places`; without a free one, the answer comes at once.
+    async fn reaches(&self, wanted: Option<Slot>, places: &Semaphore) -> bool {
         let Some(wanted) = wanted else { return true };
-        let is_later = self.handle.epoch().is_some_and(|epoch| epoch < wanted.epoch);
+        if self.replica.tail().next >= wanted {
+            return true;
+        }
         // A leader that another server has replaced never reaches the epoch of that one.
-        if is_later && self.replica.tail().next < wanted {
+        if self.handle.epoch().is_some_and(|epoch| epoch < wanted.epoch) {
             return false;
         }
+        let Ok(_place) = places.try_acquire() else { return false };
         tokio::select! {
             () = self.replica.reached(wanted) => true,
             () = self.clock.sleep(POSITION_TIMEOUT) => false,

@@ -22,9 +22,11 @@ use axum::{
 };
 use tidegate_backends::bucket_log::Replica as _;
 use tidegate_core::port::ClockReading;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 
-use super::{LogRoutes, NO_PROOF, add_position, is_consistent, is_read, wanted_position};
+use super::{
+    LogRoutes, MAX_POSITION_WAITS, NO_PROOF, add_position, is_consistent, is_read, wanted_position,
+};
 use crate::runtime::Leadership;
 
 /// How old the proof of leadership behind an ordinary read may be.
@@ -39,6 +41,8 @@ pub struct Proofs {
     begun: AtomicU64,
     /// The newest one, if it succeeded.
     newest: Mutex<Option<Proved>>,
+    /// Those of reads that wait for their positions.
+    places: Semaphore,
 }
 
 /// A proof that succeeded: its number, from 1 on, and when it began. A server that was frozen for minutes may
@@ -61,7 +65,8 @@ enum Accepted {
 impl Proofs {
     /// The proofs of the node of `log`, before the first one.
     pub fn new(log: LogRoutes) -> Self {
-        Self { log, begun: AtomicU64::new(0), newest: Mutex::default() }
+        let places = Semaphore::new(MAX_POSITION_WAITS);
+        Self { log, begun: AtomicU64::new(0), newest: Mutex::default(), places }
     }
 
     /// The `routes` of a server while the node leads. A read is at most a second behind what another
@@ -123,7 +128,7 @@ async fn answer(State(proofs): State<Arc<Proofs>>, request: Request, next: Next)
             Err(problem) => return log.refused(&problem),
         };
         // Before the proof, which must be recent when the read begins.
-        if !log.reaches(wanted).await {
+        if !log.reaches(wanted, &proofs.places).await {
             return log.behind();
         }
         let begun = proofs.begun.load(Ordering::SeqCst);

@@ -15,10 +15,11 @@ use axum::{
 use tidegate_backends::bucket_log::Replica as _;
 use tidegate_core::error_code::ErrorCode;
 use tidegate_engine::Error;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 
 use super::{
-    LogRoutes, POSITION_AT, STANDBY, add_position, is_consistent, is_read, wanted_position,
+    LogRoutes, MAX_POSITION_WAITS, POSITION_AT, STANDBY, add_position, is_consistent, is_read,
+    wanted_position,
 };
 use crate::{
     auth::BuiltIn,
@@ -48,11 +49,14 @@ pub(super) struct Reads {
     auth: Arc<BuiltIn>,
     /// The version of the known tokens.
     tokens_version: Mutex<Option<u64>>,
+    /// Those of reads that wait for their positions.
+    places: Semaphore,
 }
 
 impl Reads {
     pub(super) fn new(log: LogRoutes, server: Server, auth: Arc<BuiltIn>) -> Self {
-        Self { log, server, auth, tokens_version: Mutex::default() }
+        let places = Semaphore::new(MAX_POSITION_WAITS);
+        Self { log, server, auth, tokens_version: Mutex::default(), places }
     }
 
     /// Reads the tokens again if a record has changed them: the leader may have revoked one.
@@ -97,7 +101,7 @@ pub(super) async fn answer(
         Err(problem) => return log.refused(&problem),
     };
     // Before the tokens are read: the position may be that of the change of one.
-    if !log.reaches(wanted).await {
+    if !log.reaches(wanted, &reads.places).await {
         return log.behind();
     }
     // The node may have cleared its state meanwhile.

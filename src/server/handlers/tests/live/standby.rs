@@ -1,13 +1,13 @@
 //! The routes of two servers on one log in memory: a leader, and a standby that answers reads. [`proofs`] is
-//! what reads of the leader depend on.
+//! what reads of the leader depend on, [`positions`] what a read may wait for.
 
+mod positions;
 mod proofs;
 
-use std::{pin::pin, sync::Arc, task::Poll, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use axum::{Router, http::Response};
-use futures_util::poll;
 use object_store::{memory::InMemory, path::Path};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -292,71 +292,4 @@ async fn a_standby_that_has_not_caught_up_refuses_reads() {
     let following = standby.following(Arc::new(SystemClock)).await;
     let refused = ask(&following, "GET", "/v1/jobs", &[], "").await;
     assert_eq!(problem(&refused).1, "not_leader");
-}
-
-#[tokio::test]
-async fn a_read_waits_for_its_position() {
-    let log = Log::start().await;
-    let made = json(&log.leading, "PUT", "/v1/job-types/invoice", json!({})).await;
-    assert_eq!(made.0, 201);
-    log.shown("/v1/job-types/invoice", 200).await;
-
-    // The log has this position after ten more records, and the first one is that of the job.
-    let (epoch, number) = log.enqueue("before").await;
-    let wanted = format!("{epoch}.{}", number + 10);
-    let mut read = pin!(log.read_at("/v1/jobs/invoice/0", &wanted));
-    assert!(poll!(&mut read).is_pending());
-    let mut last = (epoch, number);
-    for id in 0..10 {
-        last = log.enqueue(&id.to_string()).await;
-    }
-    let (shown, _) = read.await;
-    assert_eq!(shown.status(), 200);
-    assert!(position(&shown) >= (epoch, number + 10), "{shown:?}");
-
-    let own = format!("{}.{}", last.0, last.1);
-    let (shown, _) = log.read_at("/v1/jobs/invoice/9", &own).await;
-    assert_eq!((shown.status().as_u16(), position(&shown) >= last), (200, true), "its own write");
-    let headers = [ALL, (POSITION, &*own)];
-    let (shown, _) = ask(&log.leading, "GET", "/v1/jobs/invoice/9", &headers, "").await;
-    assert_eq!(shown.status(), 200);
-}
-
-#[tokio::test]
-async fn a_position_that_is_not_reached_is_refused() {
-    let log = Log::start().await;
-    log.shown("/v1/jobs", 200).await;
-    let is_refused = |answer: &(Response<()>, Vec<u8>)| {
-        let (status, code) = problem(answer);
-        assert_eq!((status.as_u16(), &*code), (503, "unavailable"));
-        assert_eq!(answer.0.headers()["retry-after"], "1");
-    };
-    // No time passes for the leader: it knows that it never leads that epoch.
-    let headers = [ALL, (POSITION, "9.0")];
-    is_refused(&ask(&log.leading, "GET", "/v1/jobs", &headers, "").await);
-
-    let mut read = pin!(log.read_at("/v1/jobs", "9.0"));
-    for _ in 0..MANY {
-        if let Poll::Ready(answer) = poll!(&mut read) {
-            return is_refused(&answer);
-        }
-        log.clock.advance(Duration::from_secs(1));
-        tokio::task::yield_now().await;
-    }
-    panic!("the standby waits for ever")
-}
-
-#[tokio::test]
-async fn a_header_that_is_no_position_is_refused() {
-    let log = Log::start().await;
-    log.shown("/v1/jobs", 200).await;
-    for text in ["x", "1", "0.1", "1.x", "1.01", "1.0.0"] {
-        let of_leader = ask(&log.leading, "GET", "/v1/jobs", &[ALL, (POSITION, text)], "").await;
-        for answer in [of_leader, log.read_at("/v1/jobs", text).await] {
-            let (status, code) = problem(&answer);
-            assert_eq!((status.as_u16(), &*code), (400, "invalid_header"), "{text}");
-            let body = String::from_utf8(answer.1).unwrap();
-            assert!(body.contains(POSITION), "{body}");
-        }
-    }
 }
