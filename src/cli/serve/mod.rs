@@ -262,7 +262,8 @@ struct UnsentSpans {
 }
 
 impl UnsentSpans {
-    /// Sends them, for at most 1 to 5 seconds. What is not sent by then is lost, which is logged.
+    /// Sends them within `shutdown_seconds`, or within 1 or 5 seconds if that is less or more. What is not
+    /// sent by then is lost, which is logged.
     async fn send(self) {
         if let Some(exporter) = self.exporter {
             exporter.stop(self.wait).await;
