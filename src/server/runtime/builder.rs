@@ -84,7 +84,7 @@ impl Builder {
         self
     }
 
-    /// Makes pushes with claims of more than a second need a proof of this leadership.
+    /// Makes each push of a claimed job need a proof of this leadership.
     #[must_use]
     pub fn leadership(self, leadership: Arc<dyn Leadership>) -> Self {
         Self { leadership: Some(leadership), ..self }

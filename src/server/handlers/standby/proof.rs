@@ -1,4 +1,4 @@
-//! The proof that no other node leads, which every read of a leader needs, and a push with an old claim.
+//! The proof that no other node leads, which every read of a leader needs, and every push of a claimed job.
 //!
 //! Reads and pushes share proofs. A push and an ordinary read accept a proof that began less than a second
 //! ago. A durable record of this leader is one too, which began with its first PUT. A consistent read needs a
