@@ -8,7 +8,8 @@
 //!
 //! A leader that writes no records would look like one that is dead. So it overwrites its beat at an
 //! interval, seldom as long as no standby is known. A beat has the time until the next one, so each
-//! standby knows how long silence means nothing.
+//! standby knows how long silence means nothing. A read costs a twelfth of a write: between two seldom
+//! beats the leader looks for a standby several times, and beats at once when there is one.
 //!
 //! ```text
 //!   leader    stop ──▶ beat: "is ending" ┄┄ goes on ┄┄▶ answer read ──▶ finish ──▶ seal
@@ -37,6 +38,9 @@ use super::{
 const BEATS_PER_STANDBY_CHECK: u32 = 15;
 /// The interval of the beats as long as no standby is known, unless the usual one is longer.
 pub(super) const SLOW_INTERVAL: Duration = Duration::from_mins(1);
+/// The time between two checks for a standby as long as none is known. Until such a check, a takeover by a
+/// new standby takes as long as a seldom beat may.
+const STANDBY_POLL: Duration = Duration::from_secs(10);
 /// The leader checks for a foreign claim once in this many beats.
 const BEATS_PER_CLAIM_CHECK: u32 = 2;
 /// How many checks in a row may find no new announcement of a standby before it counts as gone.
@@ -206,13 +210,14 @@ impl<R: Replica> Node<R> {
                 if (is_slow || count.is_multiple_of(BEATS_PER_CLAIM_CHECK))
                     && let Some(intent) = self.next_claim().await
                 {
-                    return intent;
+                    return Some(intent);
                 }
-                if is_slow || count.is_multiple_of(BEATS_PER_STANDBY_CHECK) {
-                    standby.check(hints.read(Hint::Standby).await);
-                    if let Some(epoch) = standby.difference {
-                        self.leadership.note_difference(epoch);
-                    }
+                if is_slow {
+                    self.wait_for_standby(hints.as_ref(), &mut standby).await;
+                    return None;
+                }
+                if count.is_multiple_of(BEATS_PER_STANDBY_CHECK) {
+                    self.check_standby(hints.as_ref(), &mut standby).await;
                 }
                 pending().await
             };
@@ -222,11 +227,30 @@ impl<R: Replica> Node<R> {
                 }
                 self.leadership.hurried().await;
             };
-            if let Either::Left((Some(intent), _)) =
+            if let Either::Left((Some(Some(intent)), _)) =
                 select(pin!(self.within(pause, reads)), pin!(stop)).await
             {
                 return intent;
             }
+        }
+    }
+
+    /// Waits until a standby announces itself.
+    async fn wait_for_standby(&self, hints: &dyn Hints, standby: &mut StandbyWatch) {
+        loop {
+            self.check_standby(hints, standby).await;
+            if standby.is_there() {
+                return;
+            }
+            self.edge.pause(STANDBY_POLL).await;
+        }
+    }
+
+    /// Reads the announcement of a standby, and notes a difference in it.
+    async fn check_standby(&self, hints: &dyn Hints, standby: &mut StandbyWatch) {
+        standby.check(hints.read(Hint::Standby).await);
+        if let Some(epoch) = standby.difference {
+            self.leadership.note_difference(epoch);
         }
     }
 

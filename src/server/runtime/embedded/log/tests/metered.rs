@@ -67,8 +67,9 @@ const WORK: Duration = Duration::from_millis(50);
 const BOUNDS: [f64; 2] = [0.6, 1.1];
 /// A busy leader reads the claim of the next epoch once in this many records.
 const PUTS_PER_GET: f64 = 20.0;
-/// The GETs of a leader alone with each of its beats. It beats once a minute.
-const GETS_PER_BEAT: f64 = 2.0;
+/// The most GETs of a leader alone from one of its beats to the next one. It beats once a minute, and looks
+/// for a standby every ten seconds.
+const GETS_PER_BEAT: f64 = 8.0;
 /// The least part of the offered jobs that end in the time of the measurement.
 const MIN_ENDED: f64 = 0.75;
 
