@@ -1,12 +1,17 @@
 //! Parts of the statements of a group: text with its parameters as arguments, such as `"$1"`. So a part is
 //! the same in a statement of its own and in [`super::single`].
 //!
-//! Each tick of a queue deletes a ledger and a batch. While an old transaction is open, the index keeps an
-//! entry of each of them, and only both columns of the key together lead past those of the queue. Two
-//! conditions `= ANY` of arrays do not: before Postgres 17, the planner bounds the index by the first one,
-//! and filters by the second one. So [`set_heads`] and [`delete_batches`] compare each row with its element
-//! in a form that no hash join can have: `= ANY` of an array of one element, and `BETWEEN` twice the same.
-//! What remains is a nested loop that looks up each row by both columns, in the order of the array, whatever
+//! While an old transaction is open, an index keeps an entry of each row that was deleted or replaced, such
+//! as the ledger and the batch of each tick. Only all columns of a key together lead past those of other
+//! rows.
+//! Conditions `= ANY` of arrays do not: before Postgres 17, the planner bounds the index by the first one,
+//! and filters by the others. So two forms are used for keys of several columns:
+//!
+//! - A read, such as [`required`], has a lateral subquery, which locks.
+//! - A write, such as [`set_heads`] and [`delete_batches`], compares each row with its element in a form that
+//!   no hash join can have: `= ANY` of an array of one element, and `BETWEEN` twice the same.
+//!
+//! What remains is a nested loop that looks up each row by all columns, in the order of the array, whatever
 //! the statistics are.
 
 /// Fails unless `$n` rows were written.
@@ -42,12 +47,8 @@ macro_rules! required {
             "::text[], ",
             $versions,
             "::bigint[]) w(kind, name, version) \
-             JOIN items i ON i.kind = w.kind AND i.name = w.name AND i.version = w.version \
-             WHERE i.kind = ANY(",
-            $kinds,
-            ") AND i.name = ANY(",
-            $names,
-            ") FOR SHARE OF i"
+             CROSS JOIN LATERAL (SELECT FROM items \
+             WHERE kind = w.kind AND name = w.name AND version = w.version FOR SHARE) i"
         )
     };
 }

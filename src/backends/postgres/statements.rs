@@ -7,8 +7,8 @@
 //!
 //! Each condition on a stored row is repeated as `= ANY` of the array. The join alone may be planned
 //! as a scan of the whole table, by statistics of a time when the table was empty; with it, every
-//! plan reads only the rows that the statement names. Ledgers and batches of a tick are looked up in
-//! another way, which [`super::parts`] describes.
+//! plan reads only the rows that the statement names. What has a key of several columns is looked up
+//! in another way, which [`super::parts`] describes.
 //!
 //! Plain SQL of Postgres 13: compare and set only, at READ COMMITTED. A guarded write waits for a
 //! rival that has not committed, and then compares again.
@@ -55,8 +55,8 @@ pub(super) const SET_ITEMS: &str = concat!(
     "WITH u AS (UPDATE items i SET version = w.version, bytes = w.bytes \
      FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[], $5::bigint[]) \
      w(kind, name, version, bytes, was) \
-     WHERE i.kind = w.kind AND i.name = w.name AND i.version = w.was \
-     AND i.kind = ANY($1) AND i.name = ANY($2) RETURNING 1)",
+     WHERE i.kind = ANY(ARRAY[w.kind]) AND i.name BETWEEN w.name AND w.name \
+     AND i.version BETWEEN w.was AND w.was RETURNING 1)",
     guard!("u", "$6")
 );
 
@@ -263,14 +263,14 @@ pub(super) const DELETE_RECORDS: &str = "DELETE FROM records r \
 pub(super) mod look {
     use crate::postgres::row::job_columns;
 
-    pub(in crate::postgres) const ITEMS: &str = "SELECT i.kind, i.name, i.version \
+    pub(in crate::postgres) const ITEMS: &str = "SELECT w.kind, w.name, i.version \
          FROM unnest($1::text[], $2::text[]) w(kind, name) \
-         JOIN items i ON i.kind = w.kind AND i.name = w.name \
-         WHERE i.kind = ANY($1) AND i.name = ANY($2) ORDER BY 1, 2 FOR SHARE OF i";
-    pub(in crate::postgres) const CHANGED_ITEMS: &str = "SELECT i.kind, i.name, i.version \
+         CROSS JOIN LATERAL (SELECT version FROM items \
+         WHERE kind = w.kind AND name = w.name FOR SHARE) i";
+    pub(in crate::postgres) const CHANGED_ITEMS: &str = "SELECT w.kind, w.name, i.version \
          FROM unnest($1::text[], $2::text[]) w(kind, name) \
-         JOIN items i ON i.kind = w.kind AND i.name = w.name \
-         WHERE i.kind = ANY($1) AND i.name = ANY($2) ORDER BY 1, 2 FOR NO KEY UPDATE OF i";
+         CROSS JOIN LATERAL (SELECT version FROM items \
+         WHERE kind = w.kind AND name = w.name FOR NO KEY UPDATE) i";
     pub(in crate::postgres) const REQUESTS: &str =
         "SELECT id FROM inbox WHERE id = ANY($1::text[]) ORDER BY id FOR UPDATE";
     /// Locks the ledgers of some versions, as far as they are the newest ones.
