@@ -383,6 +383,12 @@ impl<'a> Plan<'a> {
             let call = call.column(&olds, |was| was.until);
             calls.0.push(call.owned(olds.into_iter().map(|was| was.bytes).collect()).value(rows));
         }
+        // The deletion finds them by their times, which no rival may change before it.
+        let of_any_time = self.deleted_records.iter().filter(|(_, until)| until.is_none());
+        let of_any_time: Vec<(&str, &str)> = of_any_time.map(|(place, _)| *place).collect();
+        calls.all(sql::look::RECORDS, of_any_time, |call, all| {
+            call.column(all, |(kind, _)| *kind).column(all, |(_, name)| *name)
+        });
         calls.all(sql::DELETE_RECORDS, self.deleted_records, |call, all| {
             call.column(all, |((kind, _), _)| *kind)
                 .column(all, |((_, name), _)| *name)

@@ -247,17 +247,25 @@ pub(super) const SWAP_RECORDS: &str = concat!(
     "WITH u AS (UPDATE records r SET until = w.until, bytes = w.bytes \
      FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[], $5::bigint[], $6::bytea[]) \
      w(kind, name, until, bytes, was_until, was) \
-     WHERE r.kind = w.kind AND r.name = w.name AND r.until = w.was_until AND r.bytes = w.was \
-     AND r.kind = ANY($1) AND r.name = ANY($2) \
+     WHERE r.kind = ANY(ARRAY[w.kind]) AND r.name BETWEEN w.name AND w.name \
+     AND r.until BETWEEN w.was_until AND w.was_until AND r.bytes BETWEEN w.was AND w.was \
      RETURNING 1)",
     guard!("u", "$7")
 );
 
-/// Deletes records of any time, or of one.
+/// Deletes records of any time, or of one. Those of any time must be [locked](look::RECORDS) before: one that
+/// a rival replaces meanwhile stays.
+///
+/// The index by time has the columns of the key, too, but not next to each other. On few rows the planner
+/// takes either. So each record is read first, in the order of the key, and the deletion has the columns of
+/// both indexes.
 pub(super) const DELETE_RECORDS: &str = "DELETE FROM records r \
      USING unnest($1::text[], $2::text[], $3::bigint[]) w(kind, name, until) \
-     WHERE r.kind = w.kind AND r.name = w.name AND r.until = coalesce(w.until, r.until) \
-     AND r.kind = ANY($1) AND r.name = ANY($2)";
+     CROSS JOIN LATERAL (SELECT kind, name, until FROM records \
+     WHERE kind = w.kind AND name BETWEEN w.name AND w.name \
+     AND until = coalesce(w.until, until) ORDER BY name) o \
+     WHERE r.kind = ANY(ARRAY[o.kind]) AND r.until BETWEEN o.until AND o.until \
+     AND r.name BETWEEN o.name AND o.name";
 
 /// Locks what some transactions name, and reads it.
 pub(super) mod look {
@@ -298,10 +306,12 @@ pub(super) mod look {
          JOIN keys k ON k.kind = w.kind AND k.type = w.type AND k.key = w.key \
          WHERE k.kind = ANY($1) AND k.type = ANY($2) AND k.key = ANY($3) \
          ORDER BY 1, 2, 3 FOR NO KEY UPDATE OF k";
-    pub(in crate::postgres) const RECORDS: &str = "SELECT r.kind, r.name, r.until, r.bytes \
+    /// In the order of the key, which keeps the planner from the index by time.
+    pub(in crate::postgres) const RECORDS: &str = "SELECT w.kind, w.name, r.until, r.bytes \
          FROM unnest($1::text[], $2::text[]) w(kind, name) \
-         JOIN records r ON r.kind = w.kind AND r.name = w.name \
-         WHERE r.kind = ANY($1) AND r.name = ANY($2) ORDER BY 1, 2 FOR NO KEY UPDATE OF r";
+         CROSS JOIN LATERAL (SELECT until, bytes FROM records \
+         WHERE kind = w.kind AND name BETWEEN w.name AND w.name ORDER BY name \
+         FOR NO KEY UPDATE) r";
 }
 
 /// Every statement of a group, to be prepared when a connection opens.

@@ -17,6 +17,7 @@ mod plans;
 mod pooler;
 mod races;
 mod raw;
+mod records;
 mod repeats;
 mod retention;
 mod scratch;

@@ -31,7 +31,7 @@ const FILL: &str = "
     ANALYZE";
 
 /// The statements that look up rows by all columns of their keys.
-const BY_KEY: [&str; 11] = [
+const BY_KEY: [&str; 14] = [
     statements::SET_HEADS,
     statements::DELETE_BATCHES,
     single::SINGLE,
@@ -43,6 +43,9 @@ const BY_KEY: [&str; 11] = [
     statements::SET_ITEMS,
     statements::look::ITEMS,
     statements::look::CHANGED_ITEMS,
+    statements::SWAP_RECORDS,
+    statements::DELETE_RECORDS,
+    statements::look::RECORDS,
 ];
 
 /// The lines of the plan that every execution of `sql` has.
@@ -84,6 +87,8 @@ fn wide_scan(plan: &[String]) -> Option<&String> {
             line if line.contains("_pkey on heads") => &["(version "],
             line if line.contains("_pkey on batches") => &["(id "],
             line if line.contains("_pkey on items") => &["(name "],
+            line if line.contains("_pkey on records") => &["(name "],
+            line if line.contains("_by_time on records") => &["(until ", "(name "],
             _ => return false,
         };
         let has = |column: &&str| lines[1].contains(*column);
