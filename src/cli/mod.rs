@@ -332,6 +332,8 @@ mod tests {
         ("bench peers", "bench --store postgres://h/d --peers NONE"),
         ("log seed from", "log seed NONE --log s3://bucket/new"),
         ("log seed config", "log seed TO --config NONE"),
+        ("log clean config", "log clean --config NONE"),
+        ("log clean encryption_key_file", "log clean --log s3://b/l --encryption-key-file NONE"),
         ("log close config", "log close --config NONE"),
         ("log close encryption_key_file", "log close --log s3://b/l --encryption-key-file NONE"),
         ("doctor data", "doctor --data NONE"),

@@ -1,17 +1,21 @@
 //! The bucket: what a node may ask of object storage, and the requests until they have an answer.
 //!
-//! No request of a [`LogBucket`] overwrites, and none lists: no decision may depend on either. A
+//! No request of a [`LogBucket`] overwrites, and none lists: no decision of a node may depend on either. A
 //! [`Removable`] is the only object that can be removed. [`Hints`] alone are overwritten.
 
 use std::{future::pending, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures_util::TryStreamExt as _;
 use object_store::{
     Error, GetOptions, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload,
     path::Path,
 };
-use tidegate_core::port::{Clock, Entropy};
+use tidegate_core::{
+    port::{Clock, Entropy},
+    time::Timestamp,
+};
 
 use super::{
     answers::Answers,
@@ -62,6 +66,17 @@ pub trait LogBucket: Send + Sync {
     async fn doubted(&self) {
         pending::<()>().await;
     }
+}
+
+/// An object, as a store lists it.
+#[derive(Clone, Debug)]
+pub(super) struct ListedObject {
+    /// Its name below the prefix of the log.
+    pub name: String,
+    /// How many bytes it has.
+    pub bytes: u64,
+    /// When it was written, by the clock of the store.
+    pub written_at: Timestamp,
 }
 
 /// Whether requests for an object count. A probe is not repeated, and several PUTs of one at once may be too
@@ -139,6 +154,26 @@ impl StoreBucket {
 
     fn path(&self, name: &str) -> Path {
         name.split('/').fold(self.prefix.clone(), Path::join)
+    }
+
+    /// Lists the objects below `folder`; none if the store does not do so. Only what no node needs is looked
+    /// for with a list.
+    pub(super) async fn list(&self, folder: &str) -> Option<Vec<ListedObject>> {
+        let folder = self.path(folder);
+        let listed = self.store.list(Some(&folder)).try_collect::<Vec<_>>().await;
+        let listed = listed
+            .inspect_err(|error| tracing::warn!(%folder, %error, "a list of the log failed"))
+            .ok()?;
+        let objects = listed.into_iter().filter_map(|object| {
+            let (name, prefix): (&str, &str) = (object.location.as_ref(), self.prefix.as_ref());
+            let name = name.strip_prefix(prefix)?.trim_start_matches('/').to_owned();
+            Some(ListedObject {
+                name,
+                bytes: object.size,
+                written_at: Timestamp::from_millis(object.last_modified.timestamp_millis()),
+            })
+        });
+        Some(objects.collect())
     }
 }
 

@@ -117,6 +117,22 @@ pub enum ObjectKey {
     Probe(u128),
 }
 
+impl ObjectKey {
+    /// The manifest or the part of a snapshot with this name; none if it is the name of another object.
+    pub(super) fn of_snapshot(name: &str) -> Option<Self> {
+        let (epoch, rest) = name.strip_prefix("snap/")?.split_once('/')?;
+        let epoch = Epoch::new(epoch.parse().ok()?)?;
+        let key = match rest.split_once('/') {
+            None => Self::Manifest(epoch),
+            Some((nonce, index)) => {
+                let nonce = u128::from_str_radix(nonce, 16).ok()?;
+                Self::Part { epoch, nonce, index: index.parse().ok()? }
+            }
+        };
+        (key.to_string() == name).then_some(key)
+    }
+}
+
 impl Display for ObjectKey {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
@@ -157,6 +173,29 @@ mod tests {
             assert_eq!(text.parse::<Slot>(), Err(BadSlot), "{text}");
         }
         assert_eq!("1.18446744073709551616".parse::<Slot>(), Err(BadSlot), "more than 64 bits");
+    }
+
+    #[test]
+    fn an_object_of_a_snapshot_is_known_by_its_name() {
+        let epoch = Epoch(7);
+        let part = ObjectKey::Part { epoch, nonce: 0xab, index: 3 };
+        for key in [ObjectKey::Manifest(epoch), part] {
+            assert_eq!(ObjectKey::of_snapshot(&key.to_string()), Some(key));
+        }
+        let slot = ObjectKey::Slot(Slot::first_of(epoch)).to_string();
+        let name = part.to_string();
+        for other in [
+            "snap/7/manifest",
+            "snap/0000000000/manifest",
+            "snap/0000000007/manifest.old",
+            "snap/0000000007",
+            name.replace("ab", "AB").as_str(),
+            name.replace("00003", "3").as_str(),
+            format!("{name}/1").as_str(),
+            slot.as_str(),
+        ] {
+            assert_eq!(ObjectKey::of_snapshot(other), None, "{other}");
+        }
     }
 
     #[test]

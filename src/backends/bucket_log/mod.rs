@@ -24,7 +24,7 @@
 //! `handover` (to a process that replaces the leader), `fence` (what a leader reads again), `silence`
 //! (whether the bucket of an idle leader answers), `snapshot` with `parts`, `audit` (whether a standby has
 //! the state of its leader), `hints` and `takeover` (when to try), and [`node`], which connects them.
-//! [`LogReader`] reads a log from outside and closes it, and [`seed()`] begins one with a state.
+//! [`LogReader`] reads a log from outside, cleans and closes it, and [`seed()`] begins one with a state.
 
 pub mod address;
 mod answers;
@@ -76,7 +76,9 @@ pub use identity::identify;
 pub use node::{Ended, Node, NodeSettings};
 pub use pace::Pace;
 pub use probe::{UnfitStore, check_store, probe};
-pub use reader::{CloseError, LogEntry, LogReader, RestoreError, RestoredState, SlotContent};
+pub use reader::{
+    CloseError, Leftover, Leftovers, LogEntry, LogReader, RestoreError, RestoredState, SlotContent,
+};
 pub use replica::{Frozen, NextPart, Replica, ReplicaError, Restored, SnapshotParts};
 pub use seed::{SeedError, seed};
 pub use tail::{Durable, Tail};

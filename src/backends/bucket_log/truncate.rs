@@ -8,9 +8,11 @@ use std::{collections::BTreeMap, ops::RangeInclusive, time::Duration};
 use futures_util::{StreamExt as _, stream};
 
 use super::{
+    bucket::Edge,
     error::LogError,
     key::{Epoch, ObjectKey, Slot},
     node::{Node, NodeSettings},
+    reader::Leftover,
     replica::Replica,
     snapshot::Snapshot,
 };
@@ -57,6 +59,11 @@ impl Removable {
     /// A part of a snapshot without a manifest.
     pub(super) fn part(snapshot: &Snapshot, index: usize) -> Self {
         Self(snapshot.part(index))
+    }
+
+    /// What no server needs of the snapshots of an epoch, a manifest before parts.
+    pub(super) fn leftover(leftover: &Leftover) -> impl Iterator<Item = Self> {
+        leftover.keys().iter().copied().map(Self)
     }
 }
 
@@ -110,26 +117,13 @@ impl<R: Replica> Node<R> {
             // The local state was discarded meanwhile. A later truncation removes these objects.
             return Ok(());
         }
-        self.remove_all(Removable::records(&replaced.oldest_kept, &sealed)).await?;
+        self.edge.remove_all(Removable::records(&replaced.oldest_kept, &sealed)).await?;
         for snapshot in replaced.snapshots {
             // Each is gone before the next one: a reader that meets a manifest meets the newest.
             self.remove_surely(&Removable::manifest(&snapshot)).await?;
             let parts = 0..snapshot.manifest.parts.len();
-            self.remove_all(parts.map(|index| Removable::part(&snapshot, index))).await?;
-        }
-        Ok(())
-    }
-
-    /// Removes `objects` in any order.
-    async fn remove_all(
-        &self,
-        objects: impl Iterator<Item = Removable> + Send,
-    ) -> Result<(), LogError> {
-        let mut removals = stream::iter(objects)
-            .map(|object| async move { self.edge.remove(&object).await })
-            .buffer_unordered(MAX_REMOVALS_AT_ONCE);
-        while let Some(removed) = removals.next().await {
-            removed?;
+            let parts = parts.map(|index| Removable::part(&snapshot, index));
+            self.edge.remove_all(parts).await?;
         }
         Ok(())
     }
@@ -143,6 +137,22 @@ impl<R: Replica> Node<R> {
             self.edge.remove(object).await?;
         }
         Err(LogError::object(&object.key(), "the store does not remove it"))
+    }
+}
+
+impl Edge {
+    /// Removes `objects` in any order.
+    pub(super) async fn remove_all(
+        &self,
+        objects: impl Iterator<Item = Removable> + Send,
+    ) -> Result<(), LogError> {
+        let mut removals = stream::iter(objects)
+            .map(|object| async move { self.remove(&object).await })
+            .buffer_unordered(MAX_REMOVALS_AT_ONCE);
+        while let Some(removed) = removals.next().await {
+            removed?;
+        }
+        Ok(())
     }
 }
 

@@ -63,6 +63,7 @@ fn encryption(text: &str) -> Result<LogEncryption, UnknownValue> {
 /// A log that is there.
 pub(super) struct Opened {
     pub reader: LogReader,
+    pub bucket: Arc<StoreBucket>,
     pub address: BucketAddress,
     /// Its large bodies and plugin code.
     pub objects: Arc<dyn ObjectStore>,
@@ -162,8 +163,9 @@ impl Named {
             return Err(no_log().into());
         }
         let Connected { edge, bucket, objects } = self.connect()?;
-        let reader = LogReader::open(edge, bucket).await?.ok_or_else(no_log)?;
-        Ok(Opened { reader, address: self.address, objects })
+        let opened = LogReader::open(edge, Arc::clone(&bucket) as _).await?;
+        let reader = opened.ok_or_else(no_log)?;
+        Ok(Opened { reader, bucket, address: self.address, objects })
     }
 
     /// Connects to the bucket, and shows from now on why requests fail.

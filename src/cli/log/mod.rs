@@ -1,6 +1,8 @@
-//! `tidegate log`: reads the replicated log of a server, which may run, begins a new one, and closes one.
+//! `tidegate log`: reads the replicated log of a server, which may run, cleans and closes one, and begins a
+//! new one.
 
 mod address;
+mod clean;
 mod close;
 mod restore;
 mod seed;
@@ -36,6 +38,9 @@ pub enum Command {
     Restore(restore::Args),
     /// Begin a log in an empty prefix of a bucket with the data of a directory.
     Seed(seed::Args),
+    /// Remove what no server needs of the snapshots: parts whose upload has ended early, and old snapshots
+    /// that no newer one names.
+    Clean(clean::Args),
     /// Close a log that no server leads: none leads it again.
     Close(close::Args),
 }
@@ -52,6 +57,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
         Command::Show { address, epoch: Some(epoch) } => objects(address, epoch, ctx).await,
         Command::Restore(args) => restore::run(args, ctx).await,
         Command::Seed(args) => seed::run(args, ctx).await,
+        Command::Clean(args) => clean::run(args, ctx).await,
         Command::Close(args) => close::run(args, ctx).await,
     }
 }

@@ -74,7 +74,7 @@ pub(super) async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let at = at.at(ctx.now());
     let part = part(&to);
     check_free(&to, &part)?;
-    let Opened { reader, address, objects } = address.open().await?;
+    let Opened { reader, address, objects, .. } = address.open().await?;
     make_files_private();
     let state = match restore(&reader, &part, at).await {
         Err(Failure::Refused(refusal)) => {

@@ -1,19 +1,22 @@
 //! Object storage that counts what is billed, and answers after a while of virtual time.
 
 use std::{
+    collections::BTreeMap,
     fmt::{self, Debug, Display, Formatter},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use async_trait::async_trait;
-use futures_util::stream::BoxStream;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream::BoxStream};
 use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, memory::InMemory, path::Path,
 };
+use parking_lot::Mutex;
 
 use super::super::simulation::executor::Executor;
 use crate::cost::Prices;
@@ -56,6 +59,8 @@ pub struct MeteredStore {
     executor: Arc<Executor>,
     puts: AtomicU64,
     gets: AtomicU64,
+    /// When each object was written, in milliseconds.
+    written: Mutex<BTreeMap<Path, i64>>,
     /// How much longer half a round trip takes than usual, in milliseconds.
     pub delay: AtomicI64,
     /// Whether no request has an answer until this ends.
@@ -69,6 +74,7 @@ impl MeteredStore {
             executor,
             puts: 0.into(),
             gets: 0.into(),
+            written: Mutex::default(),
             delay: 0.into(),
             is_silent: false.into(),
         }
@@ -112,6 +118,9 @@ impl ObjectStore for MeteredStore {
         self.puts.fetch_add(1, Ordering::Relaxed);
         self.travel().await;
         let put = self.inner.put_opts(path, payload, options).await;
+        if put.is_ok() {
+            self.written.lock().insert(path.clone(), self.executor.now());
+        }
         self.travel().await;
         put
     }
@@ -139,8 +148,15 @@ impl ObjectStore for MeteredStore {
         self.inner.delete_stream(paths)
     }
 
+    /// Objects are as old as in virtual time.
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.inner.list(prefix)
+        let (now, written) = (self.executor.now(), self.written.lock().clone());
+        let aged = move |mut object: ObjectMeta| {
+            let age = written.get(&object.location).map_or(0, |at| now - at);
+            object.last_modified -= Duration::from_millis(age as u64);
+            object
+        };
+        self.inner.list(prefix).map_ok(aged).boxed()
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {

@@ -1,11 +1,12 @@
-//! Reading a whole log as an operator does: without a node or a local state, and without a write but those
-//! of [`close`].
+//! Reading a whole log as an operator does: without a node or a local state, and without a change but those
+//! of [`close`] and [`clean`].
 //!
 //! It begins after the older of the newest two snapshots, and checks what a node checks before it applies
 //! the same objects: each is what was written, follows the one before it, and can be unpacked; each
 //! snapshot has its parts, and belongs to its seal. A leader may write and remove objects meanwhile.
 //! [`restore`] applies the same objects to a replica, up to an instant, and also from older snapshots.
 
+mod clean;
 mod close;
 mod restore;
 
@@ -32,6 +33,7 @@ use super::{
     truncate::KEPT_SNAPSHOTS,
 };
 
+pub use clean::{Leftover, Leftovers};
 pub use close::CloseError;
 pub use restore::{RestoreError, RestoredState};
 

@@ -93,7 +93,7 @@ fn behind(snapshot: &Snapshot) -> Tail {
 }
 
 /// The epoch of the snapshot before `snapshot`.
-fn before(snapshot: &Snapshot) -> Option<Epoch> {
+pub(super) fn before(snapshot: &Snapshot) -> Option<Epoch> {
     snapshot.previous().filter(|previous| *previous < snapshot.epoch)
 }
 
@@ -359,4 +359,4 @@ impl SnapshotParts for Download<'_> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

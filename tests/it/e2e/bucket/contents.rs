@@ -1,6 +1,6 @@
 //! What a bucket has: it is verified, restored as of an instant, begins a new log, and is encrypted.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{collections::BTreeSet, path::Path, time::Duration};
 
 use serde_json::{Value, json};
 
@@ -167,6 +167,63 @@ async fn a_log_that_was_closed_has_no_server_again() {
     }
     let (code, said) = log_command(&log, &["verify"]);
     assert!(code == 0 && said.contains("is intact"), "{said}");
+}
+
+#[tokio::test]
+async fn parts_without_a_manifest_are_removed_from_a_log() {
+    let bucket = Bucket::new();
+    let root = bucket.0.path().join("log");
+    // Each server ends an epoch. The last one keeps the snapshots of the epochs 2 and 3.
+    for epoch in 1..=4 {
+        let server = bucket.server().start().await;
+        if epoch == 1 {
+            server.job_type("t", json!({})).await;
+        }
+        server.enqueue_a("t").await;
+        let before = root.join(format!("snap/{:010}/manifest", epoch - 1));
+        eventually("there is a snapshot", || async {
+            (epoch == 1 || before.exists()).then_some(())
+        })
+        .await;
+        if epoch == 4 {
+            eventually("the first snapshot is removed", || async {
+                files(&root, "snap/0000000001").is_empty().then_some(())
+            })
+            .await;
+        }
+        drop(server.stop().await);
+    }
+    let kept = files(&root, "snap");
+    let [old, young] = [1, 2].map(|nonce| {
+        let path = root.join(format!("snap/0000000001/{nonce:032x}/00000"));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, "a part").unwrap();
+        path
+    });
+    let clean = |args: &[&str]| {
+        let (code, said) = log_command(&bucket.address(), &[&["clean"], args].concat());
+        assert_eq!(code, 0, "{said}");
+        said
+    };
+    let two_days = Duration::from_hours(48);
+    let make_old = |path: &Path| {
+        let file = std::fs::File::options().write(true).open(path).unwrap();
+        let written_at = file.metadata().unwrap().modified().unwrap();
+        file.set_modified(written_at - two_days).unwrap();
+    };
+    make_old(&old);
+    let said = clean(&["--yes"]);
+    assert!(said.contains("nothing is removed") && old.exists(), "its epoch is young: {said}");
+    make_old(&young);
+    let said = clean(&[]);
+    assert!(said.contains("objects to remove: 2 (12 B)") && said.contains("upload"), "{said}");
+    assert!(old.exists() && young.exists(), "nothing was removed");
+    let removed: Value = serde_json::from_str(&clean(&["--yes", "--json"])).unwrap();
+    assert_eq!((&removed["objects"], &removed["bytes"]), (&json!(2), &json!(12)), "{removed}");
+    assert_eq!(files(&root, "snap"), kept);
+    assert!(clean(&[]).contains("there is nothing to remove"));
+    assert_eq!(log_command(&bucket.address(), &["verify"]).0, 0);
+    drop(bucket.server().start().await);
 }
 
 /// The server has these two jobs, one with the data `large`, and not the job `late`.

@@ -1,6 +1,6 @@
 //! Restores of a log that a node has written, at instants whose state is known.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use futures_util::StreamExt as _;
 use object_store::{ObjectStore as _, ObjectStoreExt as _, path::Path};
@@ -25,13 +25,13 @@ fn leader(seed: u64) -> Arc<Run> {
 }
 
 /// Such a leader that keeps snapshots for this time.
-fn leader_that_keeps(seed: u64, history: Duration) -> Arc<Run> {
+pub(in super::super) fn leader_that_keeps(seed: u64, history: Duration) -> Arc<Run> {
     let settings = NodeSettings { rollover_records: EPOCH, history, ..NodeSettings::default() };
     Run::with_leader(seed, settings)
 }
 
 /// Makes the write with this number.
-async fn write(run: &Run, number: u64) {
+pub(in super::super) async fn write(run: &Run, number: u64) {
     let (key, was) = ((number % 3) as u8, (number - 1) / 3);
     let command = Command { write: number, attempt: number, key, was };
     let handle = run.handle(0).expect("the node is open");
@@ -41,14 +41,17 @@ async fn write(run: &Run, number: u64) {
 /// A log of these many writes, and the state at an instant after each.
 fn history(writes: u64) -> (Arc<Run>, Vec<(Timestamp, State)>) {
     let run = leader(1);
-    let known = known_states(&run, writes);
+    let known = known_states(&run, 1..=writes);
     (run, known)
 }
 
-/// Makes these many writes. Returns the state at an instant after each.
-fn known_states(run: &Arc<Run>, writes: u64) -> Vec<(Timestamp, State)> {
+/// Makes the writes with these numbers. Returns the state at an instant after each.
+pub(in super::super) fn known_states(
+    run: &Arc<Run>,
+    writes: RangeInclusive<u64>,
+) -> Vec<(Timestamp, State)> {
     let mut known = Vec::new();
-    for number in 1..=writes {
+    for number in writes {
         let client = Arc::clone(run);
         run.complete(async move { write(&client, number).await });
         // No request is under way then, also after the end of an epoch.
@@ -61,7 +64,10 @@ fn known_states(run: &Arc<Run>, writes: u64) -> Vec<(Timestamp, State)> {
 }
 
 /// The state as of `at`, and what was read for it.
-fn restored(run: &Arc<Run>, at: Timestamp) -> Result<(State, RestoredState), RestoreError> {
+pub(in super::super) fn restored(
+    run: &Arc<Run>,
+    at: Timestamp,
+) -> Result<(State, RestoredState), RestoreError> {
     let (edge, hints) = run.edge();
     run.complete(async move {
         let opened = LogReader::open(edge, hints).await?;
@@ -123,7 +129,7 @@ fn the_state_of_each_kept_instant_is_restored() {
 #[test]
 fn snapshots_that_are_kept_for_a_time_are_restored() {
     let run = leader_that_keeps(1, Duration::from_hours(1));
-    let known = known_states(&run, 23);
+    let known = known_states(&run, 1..=23);
     let earliest = earliest(&run);
     for (number, (at, state)) in (1..).zip(&known[..22]) {
         // The first snapshot has the state after the fourth write.
@@ -170,7 +176,7 @@ fn instants_before_the_only_snapshot_are_restored() {
 }
 
 /// The names and sizes of all objects.
-fn objects(run: &Arc<Run>) -> Vec<(Path, u64)> {
+pub(in super::super) fn objects(run: &Arc<Run>) -> Vec<(Path, u64)> {
     let store = Arc::clone(&run.store);
     run.complete(async move {
         let listed = store.list(None).collect::<Vec<_>>().await;
@@ -271,7 +277,7 @@ fn a_restore_goes_on_while_the_leader_truncates() {
 /// at an instant after each write.
 fn history_with_gap() -> (Arc<Run>, &'static str, Vec<(Timestamp, State)>) {
     let run = leader_that_keeps(1, Duration::from_hours(1));
-    let known = known_states(&run, 23);
+    let known = known_states(&run, 1..=23);
     run.lose(0);
     let gap = "log/0000000003/000000000002";
     remove(&run, gap);
