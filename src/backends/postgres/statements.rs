@@ -301,11 +301,10 @@ pub(super) mod look {
         ", e.revision, e.forget_at, e.wake_at FROM ended e WHERE e.id = ANY($1::text[]) \
          ORDER BY e.id FOR UPDATE"
     );
-    pub(in crate::postgres) const KEYS: &str = "SELECT k.kind, k.type, k.key, k.job \
+    pub(in crate::postgres) const KEYS: &str = "SELECT w.kind, w.type, w.key, k.job \
          FROM unnest($1::smallint[], $2::int[], $3::text[]) w(kind, type, key) \
-         JOIN keys k ON k.kind = w.kind AND k.type = w.type AND k.key = w.key \
-         WHERE k.kind = ANY($1) AND k.type = ANY($2) AND k.key = ANY($3) \
-         ORDER BY 1, 2, 3 FOR NO KEY UPDATE OF k";
+         CROSS JOIN LATERAL (SELECT job FROM keys \
+         WHERE kind = w.kind AND type = w.type AND key = w.key FOR NO KEY UPDATE) k";
     /// In the order of the key, which keeps the planner from the index by time.
     pub(in crate::postgres) const RECORDS: &str = "SELECT w.kind, w.name, r.until, r.bytes \
          FROM unnest($1::text[], $2::text[]) w(kind, name) \

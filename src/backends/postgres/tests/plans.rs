@@ -31,7 +31,7 @@ const FILL: &str = "
     ANALYZE";
 
 /// The statements that look up rows by all columns of their keys.
-const BY_KEY: [&str; 14] = [
+const BY_KEY: [&str; 15] = [
     statements::SET_HEADS,
     statements::DELETE_BATCHES,
     single::SINGLE,
@@ -46,6 +46,7 @@ const BY_KEY: [&str; 14] = [
     statements::SWAP_RECORDS,
     statements::DELETE_RECORDS,
     statements::look::RECORDS,
+    statements::look::KEYS,
 ];
 
 /// The lines of the plan that every execution of `sql` has.
@@ -89,6 +90,7 @@ fn wide_scan(plan: &[String]) -> Option<&String> {
             line if line.contains("_pkey on items") => &["(name "],
             line if line.contains("_pkey on records") => &["(name "],
             line if line.contains("_by_time on records") => &["(until ", "(name "],
+            line if line.contains("_pkey on keys") => &["(type ", "(key "],
             _ => return false,
         };
         let has = |column: &&str| lines[1].contains(*column);
