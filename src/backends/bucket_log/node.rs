@@ -234,7 +234,8 @@ impl<R: Replica> Node<R> {
             let has_news = beat.as_ref().is_none_or(|beat| !beat.is_at(here));
             // What a leader writes before its end was read a moment ago.
             let is_read = ending.is_some() && ending == beat.as_ref().and_then(Beat::ending);
-            if (has_news && !is_read) || poll % POLLS_PER_FOLLOW == 0 {
+            let follows = (has_news && !is_read) || poll % POLLS_PER_FOLLOW == 0;
+            if follows {
                 self.catch_up().await?;
             }
             self.compare_states(poll).await?;
@@ -254,7 +255,7 @@ impl<R: Replica> Node<R> {
             // Another node may have claimed the next epoch, and be lost since. Then the wait goes on.
             let ended = beat.as_ref().and_then(|beat| beat.ended_at(next));
             let mut ended = ended.filter(|ended| newest == Some(*ended));
-            let is_lost = wait.is_over((next, newest, beat), self.edge.clock.now());
+            let is_lost = wait.is_over((next, newest, beat), follows, self.edge.clock.now());
             refuse_waiting(requests);
             if ended.is_none() && !is_lost {
                 let pause = wait.pause(self.settings.poll_interval);
@@ -311,6 +312,7 @@ impl<R: Replica> Node<R> {
         let span = |(least, most)| self.edge.span(least, most);
         Wait {
             seen: None,
+            follows: true,
             at: self.edge.clock.now(),
             quiet: Duration::ZERO,
             patience: span(patience),
@@ -355,6 +357,8 @@ type Seen = (Slot, Option<Epoch>, Option<Beat>);
 #[derive(Debug)]
 struct Wait {
     seen: Option<Seen>,
+    /// Whether the log was read at the last look.
+    follows: bool,
     at: Timestamp,
     quiet: Duration,
     /// How long it waits, if the newest leader has not beaten.
@@ -366,13 +370,20 @@ struct Wait {
 }
 
 impl Wait {
-    /// Whether `seen` has been the same for long enough.
-    fn is_over(&mut self, seen: Seen, now: Timestamp) -> bool {
+    /// Whether nothing has happened for long enough. `follows`: the log was read for this look.
+    ///
+    /// Objects that are new at the first reading for a while may be older than the last beat. They are no
+    /// sign of life then: the wait for the next beat goes on.
+    fn is_over(&mut self, seen: Seen, follows: bool, now: Timestamp) -> bool {
         // A clock that went back only makes the wait longer.
         let step = now.since(self.at).min(self.longest_step);
         self.at = now;
-        if self.seen.as_ref() != Some(&seen) {
-            self.seen = Some(seen);
+        let followed = std::mem::replace(&mut self.follows, follows);
+        let last = self.seen.replace(seen);
+        let is_new = |last: &Seen, seen: &Seen| {
+            (&last.1, &last.2) != (&seen.1, &seen.2) || (last.0 != seen.0 && followed)
+        };
+        if last.zip(self.seen.as_ref()).is_none_or(|(last, seen)| is_new(&last, seen)) {
             self.quiet = Duration::ZERO;
             return false;
         }
@@ -410,6 +421,7 @@ mod tests {
     fn wait() -> Wait {
         Wait {
             seen: None,
+            follows: true,
             at: Timestamp::from_millis(0),
             quiet: Duration::ZERO,
             patience: Duration::from_secs(8),
@@ -421,7 +433,7 @@ mod tests {
     /// Looks at `seen` every two seconds, until the wait is over: how many seconds it took.
     fn waited(wait: &mut Wait, from: i64, seen: &Seen) -> i64 {
         let mut at = from;
-        while !wait.is_over(seen.clone(), Timestamp::from_millis(at * 1000)) {
+        while !wait.is_over(seen.clone(), true, Timestamp::from_millis(at * 1000)) {
             at += 2;
         }
         at - from
@@ -448,21 +460,36 @@ mod tests {
         let beat = Beat { epoch: 1, next_within_ms: 4_000, ..Beat::default() };
         let seen = (Slot::FIRST, Some(Epoch::FIRST), Some(beat));
         for (millis, pause) in [(0, 2_000), (2_000, 2_000), (4_000, 2_000), (5_500, 1_500)] {
-            assert!(!wait.is_over(seen.clone(), at(millis)));
+            assert!(!wait.is_over(seen.clone(), true, at(millis)));
             assert_eq!(wait.pause(poll), Duration::from_millis(pause), "at {millis}");
         }
-        assert!(!wait.is_over(seen.clone(), at(6_999)));
+        assert!(!wait.is_over(seen.clone(), true, at(6_999)));
         assert_eq!(wait.pause(poll), Duration::from_millis(100), "not at once again");
-        assert!(wait.is_over(seen, at(7_000)));
+        assert!(wait.is_over(seen, true, at(7_000)));
+    }
+
+    #[test]
+    fn records_read_late_do_not_prolong_the_wait_for_a_beat() {
+        let at = Timestamp::from_millis;
+        let beat = Beat { epoch: 1, next_within_ms: 4_000, ..Beat::default() };
+        let seen = |slot| (slot, Some(Epoch::FIRST), Some(beat.clone()));
+        let (mut late, mut followed) = (wait(), wait());
+        for (wait, follows) in [(&mut late, false), (&mut followed, true)] {
+            assert!(!wait.is_over(seen(Slot::FIRST), true, at(0)));
+            assert!(!wait.is_over(seen(Slot::FIRST), follows, at(4_000)));
+            assert!(!wait.is_over(seen(Slot::FIRST.next()), true, at(6_000)));
+        }
+        assert!(late.is_over(seen(Slot::FIRST.next()), true, at(7_000)), "they may be older");
+        assert!(!followed.is_over(seen(Slot::FIRST.next()), true, at(7_000)), "they are new");
     }
 
     #[test]
     fn time_in_which_a_standby_did_not_look_does_not_count() {
         let (mut wait, seen) = (wait(), (Slot::FIRST, None, None));
         let at = Timestamp::from_millis;
-        assert!(!wait.is_over(seen.clone(), at(0)));
-        assert!(!wait.is_over(seen.clone(), at(60_000)), "it was frozen");
-        assert!(!wait.is_over(seen.clone(), at(0)), "the clock went back");
-        assert!(wait.is_over(seen, at(4_000)));
+        assert!(!wait.is_over(seen.clone(), true, at(0)));
+        assert!(!wait.is_over(seen.clone(), true, at(60_000)), "it was frozen");
+        assert!(!wait.is_over(seen.clone(), true, at(0)), "the clock went back");
+        assert!(wait.is_over(seen, true, at(4_000)));
     }
 }
