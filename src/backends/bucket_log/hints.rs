@@ -23,7 +23,11 @@ use std::{pin::pin, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::future::{Either, pending, select};
+use futures_util::{
+    StreamExt as _,
+    future::{Either, pending, select},
+    stream::{self, BoxStream},
+};
 use serde::{Deserialize, Serialize};
 use tidegate_core::time::Timestamp;
 
@@ -84,7 +88,7 @@ pub trait Hints: Send + Sync {
 /// A sign of life of the leader.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Beat {
-    /// The epoch that it leads, or has ended. It is claimed.
+    /// The epoch that it leads, has ended, or leaves to the process that it hands over to. It is claimed.
     pub epoch: u64,
     /// The number of the next slot of the epoch: those before it are filled.
     pub seq: u64,
@@ -146,9 +150,16 @@ struct StandbyWatch {
 }
 
 impl StandbyWatch {
-    /// A standby that is there needs some time to announce itself to a new leader.
     fn new(announcement: Option<Bytes>) -> Self {
-        Self { announcement, quiet_checks: MAX_QUIET_CHECKS - 1, difference: None }
+        let mut standby = Self { announcement, quiet_checks: MAX_QUIET_CHECKS, difference: None };
+        standby.expect();
+        standby
+    }
+
+    /// Takes a standby for there until the next check: it needs some time to announce itself to a new leader,
+    /// and so does one that has claimed an epoch.
+    fn expect(&mut self) {
+        self.quiet_checks = self.quiet_checks.min(MAX_QUIET_CHECKS - 1);
     }
 
     fn check(&mut self, announcement: Option<Bytes>) {
@@ -171,10 +182,41 @@ impl StandbyWatch {
     }
 }
 
+/// What a leader knows from one beat to the next.
+#[derive(Debug)]
+struct Beats {
+    /// How many there were.
+    count: u32,
+    /// Whether they announce the end of the epoch.
+    is_ending: bool,
+    standby: StandbyWatch,
+}
+
+impl Beats {
+    fn new(announcement: Option<Bytes>) -> Self {
+        Self { count: 0, is_ending: false, standby: StandbyWatch::new(announcement) }
+    }
+}
+
 impl<R: Replica> Node<R> {
-    /// Beats until another process claims the next epoch; returns why it did. A leader without
-    /// requests would not find out otherwise that another node has sealed its epoch.
-    pub(super) async fn beat(&self) -> Intent {
+    /// Beats. Its items are claims of the next epoch by another process, and why it has claimed it: a leader
+    /// without requests would not find out otherwise that another node has sealed its epoch.
+    pub(super) fn beats(&self) -> BoxStream<'_, Intent> {
+        let beats = stream::unfold(None, async |beats| {
+            let mut beats = match (beats, &self.hints) {
+                (Some(beats), _) => beats,
+                (None, Some(hints)) => Beats::new(hints.read(Hint::Standby).await),
+                (None, None) => Beats::new(None),
+            };
+            let intent = self.beat(&mut beats).await;
+            beats.standby.expect();
+            Some((intent, Some(beats)))
+        });
+        beats.boxed()
+    }
+
+    /// Beats until another process claims the next epoch; returns why it did.
+    async fn beat(&self, beats: &mut Beats) -> Intent {
         let Some(hints) = &self.hints else {
             loop {
                 self.edge.pause(self.settings.beat_interval * BEATS_PER_CLAIM_CHECK).await;
@@ -183,14 +225,13 @@ impl<R: Replica> Node<R> {
                 }
             }
         };
-        let mut standby = StandbyWatch::new(hints.read(Hint::Standby).await);
-        let (mut count, mut is_ending) = (0_u32, false);
+        let Beats { count, is_ending, standby } = beats;
         loop {
-            count += 1;
+            *count += 1;
             let interval = self.settings.beat_interval;
             let attempt = interval / ATTEMPTS_PER_INTERVAL;
-            if self.leadership.is_hurried() && !is_ending {
-                is_ending = true;
+            if self.leadership.is_hurried() && !*is_ending {
+                *is_ending = true;
                 // What is read here is no answer to the beat that follows.
                 let announcement = self.within(attempt, hints.read(Hint::Standby)).await;
                 standby.check(announcement.flatten());
@@ -200,12 +241,12 @@ impl<R: Replica> Node<R> {
             }
             let is_slow = !standby.is_there();
             let within = if is_slow { interval.max(SLOW_INTERVAL) } else { interval };
-            let written = self.within(attempt, self.write_beat(count, within, is_ending)).await;
+            let written = self.within(attempt, self.write_beat(*count, within, *is_ending)).await;
             // What is read until the next beat must not delay it.
             let pause = if written == Some(true) { within } else { attempt };
             let reads = async {
-                if is_ending && !self.leadership.is_awaited() {
-                    self.wait_for_answer(hints.as_ref(), &standby).await;
+                if *is_ending && !self.leadership.is_awaited() {
+                    self.wait_for_answer(hints.as_ref(), standby).await;
                 }
                 if (is_slow || count.is_multiple_of(BEATS_PER_CLAIM_CHECK))
                     && let Some(intent) = self.next_claim().await
@@ -213,16 +254,16 @@ impl<R: Replica> Node<R> {
                     return Some(intent);
                 }
                 if is_slow {
-                    self.wait_for_standby(hints.as_ref(), &mut standby).await;
+                    self.wait_for_standby(hints.as_ref(), standby).await;
                     return None;
                 }
                 if count.is_multiple_of(BEATS_PER_STANDBY_CHECK) {
-                    self.check_standby(hints.as_ref(), &mut standby).await;
+                    self.check_standby(hints.as_ref(), standby).await;
                 }
                 pending().await
             };
             let stop = async {
-                if is_ending {
+                if *is_ending {
                     pending::<()>().await;
                 }
                 self.leadership.hurried().await;

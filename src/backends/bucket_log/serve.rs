@@ -8,9 +8,19 @@
 //!
 //! Nothing is evaluated before it is durable, so an answer never has to be taken back.
 
-use std::{collections::VecDeque, future::poll_fn, pin::Pin, task::Poll, time::Duration};
+use std::{
+    collections::VecDeque,
+    future::poll_fn,
+    pin::{Pin, pin},
+    task::Poll,
+    time::Duration,
+};
 
-use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
+use futures_util::{
+    FutureExt as _, StreamExt as _,
+    future::BoxFuture,
+    stream::{BoxStream, FuturesUnordered},
+};
 use tidegate_core::{error_chain::ErrorChain, port::ClockReading, time::Timestamp};
 use tokio::sync::mpsc;
 
@@ -53,6 +63,17 @@ struct Put {
     took: Duration,
 }
 
+/// The output of `work`, which may take longer than a beat may be late.
+async fn beating<T>(beats: &mut BoxStream<'_, Intent>, work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    poll_fn(|context| {
+        // A claim is the reason of this work, or is found again after it.
+        while let Poll::Ready(Some(_)) = beats.poll_next_unpin(context) {}
+        work.as_mut().poll(context)
+    })
+    .await
+}
+
 /// What a leader waits for.
 enum Happened<A> {
     /// A request arrived.
@@ -69,7 +90,7 @@ enum Happened<A> {
     Truncated(Result<(), LogError>),
     /// The claim of the next epoch was looked for, between two records.
     Checked(Option<Intent>),
-    /// Another process has claimed the next epoch, and the beats have ended.
+    /// A beat found that another process has claimed the next epoch.
     Claimed(Intent),
     /// The claim of this leader or the seal before it is gone.
     Unfenced(LogError),
@@ -92,8 +113,8 @@ struct Work<'n, A> {
     timer: Option<BoxFuture<'n, ()>>,
     /// Whether such a timer has ended since the last PUT started.
     has_waited: bool,
-    /// Beats until another process claims the next epoch.
-    beats: BoxFuture<'n, Intent>,
+    /// Beats, and finds the claim of the next epoch.
+    beats: BoxStream<'n, Intent>,
     /// Ends when the claim of this leader or the seal before it is gone. Until then, it notes whether the
     /// bucket is silent.
     fence: BoxFuture<'n, LogError>,
@@ -151,7 +172,7 @@ impl<A> Work<'_, A> {
             if let Poll::Ready(Some(claim)) = self.claim_checks.poll_next_unpin(context) {
                 return Poll::Ready(Happened::Checked(claim));
             }
-            if let Poll::Ready(intent) = self.beats.poll_unpin(context) {
+            if let Poll::Ready(Some(intent)) = self.beats.poll_next_unpin(context) {
                 return Poll::Ready(Happened::Claimed(intent));
             }
             if let Poll::Ready(error) = self.fence.poll_unpin(context) {
@@ -216,7 +237,7 @@ impl<R: Replica> Node<R> {
             truncations: FuturesUnordered::new(),
             timer: None,
             has_waited: false,
-            beats: Box::pin(self.beat()),
+            beats: self.beats(),
             fence: Box::pin(self.watch_bucket()),
             claim_checks: FuturesUnordered::new(),
             claims: ClaimWatch::default(),
@@ -284,9 +305,7 @@ impl<R: Replica> Node<R> {
                 Happened::Truncated(Err(error)) => {
                     tracing::error!(%error, "what a snapshot replaces could not be removed");
                 }
-                Happened::Checked(Some(intent)) => work.note_claim(intent),
-                Happened::Claimed(intent) => {
-                    work.beats = Box::pin(self.beat());
+                Happened::Checked(Some(intent)) | Happened::Claimed(intent) => {
                     work.note_claim(intent);
                 }
                 // Leading on would let a frozen leader acknowledge in the slot that is empty now.
@@ -320,10 +339,13 @@ impl<R: Replica> Node<R> {
     ) -> Result<Option<Leading>, LogError> {
         let hands_over =
             work.handover_timer.is_none() && self.next_claim().await == Some(Intent::Replace);
-        if hands_over && !self.hand_over().await? {
-            return Ok(None);
-        }
-        let leading = self.lead(Intent::Succeed).await?;
+        let next = async {
+            if hands_over && !self.hand_over().await? {
+                return Ok(None);
+            }
+            self.lead(Intent::Succeed).await
+        };
+        let leading = beating(&mut work.beats, next).await?;
         if hands_over {
             work.handover_timer = Some(self.handover_timer());
         }

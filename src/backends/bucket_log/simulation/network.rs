@@ -33,6 +33,8 @@ pub struct Objects {
     pub first: BTreeMap<ObjectKey, Bytes>,
     /// The hints, by their names.
     hints: BTreeMap<&'static str, Bytes>,
+    /// When a beat was written that differs from the one before.
+    pub beats: Vec<i64>,
     /// The newest claimed epoch.
     pub claimed: Option<Epoch>,
     /// How often an emptied slot was filled again.
@@ -59,7 +61,8 @@ enum Answer {
 }
 
 impl Objects {
-    fn serve(&mut self, request: &Request) -> Answer {
+    /// The answer to a request that arrives at `now`.
+    fn serve(&mut self, request: &Request, now: i64) -> Answer {
         match request {
             Request::Read(key) => {
                 let found = self.now.get(key).cloned();
@@ -70,7 +73,10 @@ impl Objects {
                 Answer::Removed(true)
             }
             Request::WriteHint(hint, bytes) => {
-                self.hints.insert(hint.name(), bytes.clone());
+                let before = self.hints.insert(hint.name(), bytes.clone());
+                if *hint == Hint::Leader && before.as_ref() != Some(bytes) {
+                    self.beats.push(now);
+                }
                 Answer::Put(PutAnswer::Created)
             }
             Request::ReadHint(hint) => {
@@ -402,7 +408,7 @@ impl World {
         let arrive = |delay: i64, is_answered: bool| {
             let (world, request, reply) = (Arc::clone(self), request.clone(), Arc::clone(reply));
             executor.after(delay, move || {
-                let served = world.objects.lock().serve(&request);
+                let served = world.objects.lock().serve(&request, world.executor.now());
                 if is_answered {
                     let back = Arc::clone(&world);
                     back.executor.after(fast, move || respond(&reply, served));

@@ -106,6 +106,13 @@ impl History {
     }
 }
 
+/// The longest time between two of `instants` after `from`, up to `until`.
+pub fn longest_gap(from: i64, until: i64, instants: impl Iterator<Item = i64>) -> i64 {
+    let mut times: Vec<i64> = instants.filter(|at| *at > from).chain([from, until]).collect();
+    times.sort_unstable();
+    times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0)
+}
+
 impl Oracle {
     pub fn note_applied(&mut self, node: usize, object: &Object) {
         if object.header.kind == Kind::Record {
@@ -128,10 +135,7 @@ impl Oracle {
 
     /// The longest time between two acknowledgements after `from`, up to `until`.
     pub fn longest_silence(&self, from: i64, until: i64) -> i64 {
-        let after = self.acknowledged.values().map(|one| one.at).filter(|at| *at > from);
-        let mut times: Vec<i64> = after.chain([from, until]).collect();
-        times.sort_unstable();
-        times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0)
+        longest_gap(from, until, self.acknowledged.values().map(|one| one.at))
     }
 
     fn check(&self, history: &History) -> Result<(), String> {

@@ -7,7 +7,7 @@ use super::{
     bugs::Bug,
     executor::Actor,
     kv::Command,
-    oracle,
+    oracle::{self, longest_gap},
     scenario::{self, Scenario, WITH_HINTS, WITHOUT_HINTS},
     world::{END_AT, NODES, World},
 };
@@ -54,6 +54,17 @@ fn settings_of_long_epochs(node: usize) -> NodeSettings {
     }
 }
 
+/// What became of replacements that were lost.
+#[derive(Debug)]
+pub struct Lost {
+    /// How many there were.
+    pub times: u32,
+    /// The longest time, in milliseconds, without an acknowledgement.
+    pub silence: i64,
+    /// The longest time, in milliseconds, without a beat that differs from the one before.
+    pub beatless: i64,
+}
+
 impl World {
     /// Starts a node that replaces a busy leader. Returns how many milliseconds after its claim it
     /// leads; none if it does not in time.
@@ -76,13 +87,12 @@ impl World {
     }
 
     /// Starts a node that replaces a busy leader again and again, and stops it once it has claimed an
-    /// epoch. Returns how often it was stopped, and the longest time in milliseconds without an
-    /// acknowledgement.
+    /// epoch.
     ///
     /// # Errors
     ///
     /// The invariant that broke, or that another node leads.
-    pub fn lose_replacements(seed: u64) -> Result<(u32, i64), String> {
+    pub fn lose_replacements(seed: u64) -> Result<Lost, String> {
         let world = Self::with_busy_leader(seed, None);
         let leader = world.leader().map(|(_, node)| node);
         let (began, mut lost, mut seen) = (world.executor.now(), 0, None);
@@ -97,7 +107,9 @@ impl World {
             world.stop(REPLACEMENT);
             world.run_until(world.executor.now() + REPLACEMENT_INTERVAL);
         }
-        let silence = world.oracle.lock().longest_silence(began, world.executor.now());
+        let now = world.executor.now();
+        let silence = world.oracle.lock().longest_silence(began, now);
+        let beatless = longest_gap(began, now, world.objects.lock().beats.iter().copied());
         let later = world.leader().map(|(_, node)| node);
         let checked = oracle::check_so_far(&world);
         world.end();
@@ -105,7 +117,7 @@ impl World {
         if leader.is_none() || later != leader {
             return Err(format!("{leader:?} led, and {later:?} does now"));
         }
-        Ok((lost, silence))
+        Ok(Lost { times: lost, silence, beatless })
     }
 
     /// A world in which a node has led for a while without a pause between writes.
