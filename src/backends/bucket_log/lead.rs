@@ -69,10 +69,6 @@ impl<R: Replica> Node<R> {
     ///
     /// As [`Self::lead`].
     pub(super) async fn succeed(&self, ended: Epoch) -> Result<Option<Leading>, LogError> {
-        // With a later claim, there may be more to read. The other node need not be disturbed, either.
-        if self.newest_epoch().await != Some(ended) {
-            return Ok(None);
-        }
         self.lead_from(ended.next(), Intent::Succeed, None).await
     }
 
@@ -113,6 +109,9 @@ impl<R: Replica> Node<R> {
         // The search for it reads the newest claim.
         let snapshot = self.newest_snapshot().await?;
         self.refuse_closed()?;
+        if *self.known.lock() >= Some(epoch) {
+            return Ok(false);
+        }
         let claim = EpochClaim {
             address: self.settings.address.clone(),
             snapshot: snapshot.map_or(0, |snapshot| snapshot.epoch.number()),
