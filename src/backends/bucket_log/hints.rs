@@ -88,7 +88,7 @@ pub trait Hints: Send + Sync {
 /// A sign of life of the leader.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Beat {
-    /// The epoch that it leads, has ended, or leaves to the process that it hands over to. It is claimed.
+    /// The epoch that it leads or has ended, or the next one while it rolls over. It is claimed.
     pub epoch: u64,
     /// The number of the next slot of the epoch: those before it are filled.
     pub seq: u64,
@@ -326,8 +326,10 @@ impl<R: Replica> Node<R> {
     }
 
     async fn write_beat(&self, count: u32, within: Duration, is_ending: bool) -> bool {
-        let (Some(hints), Some(_)) = (&self.hints, self.leadership.epoch()) else { return true };
-        let Slot { epoch, seq } = self.replica.tail().next;
+        let (Some(hints), Some(led)) = (&self.hints, self.leadership.epoch()) else { return true };
+        // A roll-over reads on if another process has led the next epoch. If that has ended it, the one after it
+        // may have no claim.
+        let Slot { epoch, seq } = self.replica.tail().next.min(Slot::first_of(led.next()));
         let beat = Beat {
             epoch: epoch.number(),
             seq,
@@ -397,7 +399,44 @@ fn announced_difference(announcement: &[u8]) -> Option<Epoch> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use object_store::memory::InMemory;
+
     use super::*;
+    use crate::{
+        bucket_log::{Edge, NodeSettings, StoreBucket, object::Kind, simulation::kv::KvReplica},
+        system::{SystemClock, SystemEntropy},
+    };
+
+    #[tokio::test]
+    async fn no_beat_names_an_epoch_that_is_not_claimed() {
+        let bucket = Arc::new(StoreBucket::new(Arc::new(InMemory::new()), "prefix".into()));
+        let edge = Edge {
+            bucket: Arc::clone(&bucket) as _,
+            clock: Arc::new(SystemClock),
+            entropy: Arc::new(SystemEntropy),
+        };
+        let replica = Arc::new(KvReplica::new(0, Arc::default(), None));
+        let opened = Node::open(edge, Arc::clone(&replica), NodeSettings::default()).await;
+        let (node, _handle) = opened.unwrap();
+        let node = node.with_hints(bucket);
+        node.leadership.set(Some(Epoch::FIRST));
+        // Another process leads epoch 2 and ends it, and none claims epoch 3.
+        for (kind, position) in [
+            (Kind::Start, (1, 1)),
+            (Kind::Seal, (2, 0)),
+            (Kind::Start, (2, 0)),
+            (Kind::Seal, (2, 0)),
+        ] {
+            let tail = replica.tail();
+            let object = node.object(kind, tail, &Bytes::new());
+            replica.apply(vec![tail.own(object)]).await.unwrap();
+            assert!(node.write_beat(1, SLOW_INTERVAL, false).await);
+            let beat = node.read_beat().await.unwrap();
+            assert_eq!((beat.epoch, beat.seq), position);
+        }
+    }
 
     #[test]
     fn beats_are_frequent_while_a_standby_announces_itself() {
