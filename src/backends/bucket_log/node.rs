@@ -255,7 +255,8 @@ impl<R: Replica> Node<R> {
             // Another node may have claimed the next epoch, and be lost since. Then the wait goes on.
             let ended = beat.as_ref().and_then(|beat| beat.ended_at(next));
             let mut ended = ended.filter(|ended| newest == Some(*ended));
-            let is_lost = wait.is_over((next, newest, beat), follows, self.edge.clock.now());
+            let was_read = follows || is_read;
+            let is_lost = wait.is_over((next, newest, beat), was_read, self.edge.clock.now());
             refuse_waiting(requests);
             if ended.is_none() && !is_lost {
                 let pause = wait.pause(self.settings.poll_interval);
@@ -370,7 +371,8 @@ struct Wait {
 }
 
 impl Wait {
-    /// Whether nothing has happened for long enough. `follows`: the log was read for this look.
+    /// Whether nothing has happened for long enough. `follows`: the log was read for this look, or a moment
+    /// before.
     ///
     /// Objects that are new at the first reading for a while may be older than the last beat. They are no
     /// sign of life then: the wait for the next beat goes on.
