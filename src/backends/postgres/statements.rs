@@ -186,10 +186,11 @@ pub(super) const ADD: &str =
     concat!(add_jobs!(), counted!("SELECT queue, type, state, 1 FROM a"), guard!("a", "$17"));
 
 /// Fails if an ended job has one of these ids. It runs after the insertion of the new jobs: that
-/// waits for a rival that ends a job of this id, and this statement then sees what it wrote.
+/// waits for a rival that ends a job of this id, and this statement then sees what it wrote. The order keeps
+/// the planner from the index by type and time, and a plain `=` would make it one without effect.
 pub(super) const NOT_ENDED: &str = concat!(
-    "WITH u AS (SELECT 1 FROM unnest($1::text[]) w(id) \
-     CROSS JOIN LATERAL (SELECT FROM ended e WHERE e.id = w.id OFFSET 0) e)",
+    "WITH u AS (SELECT 1 FROM unnest($1::text[]) w(id) CROSS JOIN LATERAL \
+     (SELECT FROM ended e WHERE e.id = ANY(ARRAY[w.id]) ORDER BY e.id OFFSET 0) e)",
     guard!("u", "0")
 );
 
