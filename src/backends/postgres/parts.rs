@@ -3,11 +3,11 @@
 //!
 //! While an old transaction is open, an index keeps an entry of each row that was deleted or replaced, such
 //! as the ledger and the batch of each tick. Only all columns of a key together lead past those of other
-//! rows.
-//! Conditions `= ANY` of arrays do not: before Postgres 17, the planner bounds the index by the first one,
-//! and filters by the others. So two forms are used for keys of several columns:
+//! rows. Conditions `= ANY` of arrays do not: before Postgres 17, the planner bounds the index by the first
+//! one, and filters by the others. So two forms are used for keys of several columns:
 //!
-//! - A read, such as [`required`], has a lateral subquery, which locks.
+//! - A read, such as [`required`], has a lateral subquery. Its lock, or `OFFSET 0`, keeps the planner from
+//!   making a join of it.
 //! - A write, such as [`set_heads`] and [`delete_batches`], compares each row with its element in a form that
 //!   no hash join can have: `= ANY` of an array of one element, and `BETWEEN` twice the same.
 //!

@@ -187,7 +187,7 @@ pub(super) const ADD: &str =
 
 /// Fails if an ended job has one of these ids. It runs after the insertion of the new jobs: that
 /// waits for a rival that ends a job of this id, and this statement then sees what it wrote. The order keeps
-/// the planner from the index by type and time, and a plain `=` would make it one without effect.
+/// the planner from the index by type and time. With a plain `=`, it would be the order of a constant.
 pub(super) const NOT_ENDED: &str = concat!(
     "WITH u AS (SELECT 1 FROM unnest($1::text[]) w(id) CROSS JOIN LATERAL \
      (SELECT FROM ended e WHERE e.id = ANY(ARRAY[w.id]) ORDER BY e.id OFFSET 0) e)",
