@@ -27,7 +27,8 @@ fn removal(until: Option<Timestamp>) -> Write {
 /// transaction by `end`.
 fn answer_to(store: &Arc<PostgresStore>, rival: &str, end: &str, write: Write) -> Committed {
     let link = RUNTIME.block_on(async { store.readers.link().await.unwrap() });
-    RUNTIME.block_on(link.client.batch_execute(&format!("BEGIN; {rival}"))).unwrap();
+    let begin = format!("SET idle_in_transaction_session_timeout = 0; BEGIN; {rival}");
+    RUNTIME.block_on(link.client.batch_execute(&begin)).unwrap();
     let waiting = {
         let store = Arc::clone(store);
         RUNTIME.spawn(async move { store.commit(vec![vec![write]]).await.unwrap().remove(0) })
