@@ -65,7 +65,7 @@ const LEDGER_AND_BATCHES: &str = "SELECT b.id, b.batch, h.head FROM (SELECT vers
      WHERE queue = $1 AND version > 0 ORDER BY version DESC LIMIT 1) h \
      LEFT JOIN batches b ON b.queue = $1 WHERE h.version <> $2";
 const BATCHES: &str = "SELECT id, for_head FROM batches WHERE queue = $1 ORDER BY id";
-const KEYS: &str = "SELECT w.n, k.key, k.job FROM unnest($1::int[], $2::smallint[], $3::int[], \
+pub(super) const KEYS: &str = "SELECT w.n, k.key, k.job FROM unnest($1::int[], $2::smallint[], $3::int[], \
      $4::text[]) w(n, kind, type, key) \
      CROSS JOIN LATERAL (SELECT key, job FROM keys \
      WHERE kind = w.kind AND type = w.type AND key = w.key OFFSET 0) k";

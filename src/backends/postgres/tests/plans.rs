@@ -31,7 +31,7 @@ const FILL: &str = "
     ANALYZE";
 
 /// The statements that look up rows by all columns of their keys.
-const BY_KEY: [&str; 15] = [
+const BY_KEY: [&str; 16] = [
     statements::SET_HEADS,
     statements::DELETE_BATCHES,
     single::SINGLE,
@@ -39,6 +39,7 @@ const BY_KEY: [&str; 15] = [
     statements::look::NEWEST_HEADS,
     read::LEDGER,
     read::LEDGER_BATCHES,
+    read::KEYS,
     statements::REQUIRE,
     statements::SET_ITEMS,
     statements::look::ITEMS,
