@@ -108,19 +108,19 @@ pub const METRICS: &[Metric] = &[
     ),
     gauge(
         "tidegate_jobs", &["queue", "type", "state", "phase"],
-        "number of jobs, read every 2 s; beyond 1000 pairs of queue and type, `type` is `other`. Of \
-         the jobs that are due later, the soonest 10 to 1000 of a queue are looked at: further ones \
-         have the phase `scheduled`",
+        "number of jobs, read every 2 s, less often if that takes long; beyond 1000 pairs of queue \
+         and type, `type` is `other`. Of the jobs that are due later, the soonest 10 to 1000 of a \
+         queue are looked at: further ones have the phase `scheduled`",
     ),
     gauge(
         "tidegate_oldest_due_job_age_seconds", &["queue"],
         "time since the oldest waiting job of a queue was due, in seconds; 0 if none is due; read \
-         every 2 s",
+         every 2 s, less often if that takes long",
     ),
     gauge(
         "tidegate_running_weight", &["queue"],
         "total weight of the running jobs, without critical ones; of a queue without limits read \
-         every 2 s, at most 10,000 jobs",
+         every 2 s, less often if that takes long, at most 10,000 jobs",
     ),
     gauge(
         "tidegate_jobs_held", &["queue"],
