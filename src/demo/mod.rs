@@ -262,7 +262,9 @@ impl Watch<'_> {
             || Duration::from_mins(1) + Duration::from_millis(100) * options.jobs.into(),
             Seconds::duration,
         );
-        let waits = plan.iter().filter(|job| job.fate == PlannedOutcome::Waits).count();
+        let planned = |fate| plan.iter().filter(|job| job.fate == fate).count();
+        let (waits, cancelled) =
+            (planned(PlannedOutcome::Waits), planned(PlannedOutcome::Cancelled));
         let live = Live::new(ctx, plan.len() - waits);
         let (began, mut jobs, mut kill) = (Instant::now(), HashMap::new(), None);
         while began.elapsed() < within {
@@ -286,7 +288,11 @@ impl Watch<'_> {
                 break;
             }
             let is_killed = options.kill || options.bucket.is_some();
-            if is_killed && kill.is_none() && ended * 3 > plan.len() {
+            // A worker that cannot reach a server in time gives up its attempt. Its job is to be cancelled
+            // while it runs.
+            let is_cancelled =
+                event_log.read(|pages| pages.stopped_by_heartbeat.len()) >= cancelled;
+            if is_killed && kill.is_none() && ended * 3 > plan.len() && is_cancelled {
                 let loses_disk = options.bucket.is_some();
                 live.say(
                     if loses_disk {

@@ -73,8 +73,8 @@ impl Producer {
         Ok(())
     }
 
-    /// Enqueues all `jobs`: the backlog as one batch, the jobs after it, then the rest one by one.
-    /// `event_log` shows when the job to cancel runs.
+    /// Enqueues all `jobs`: the backlog as one batch, the jobs after it, then the rest one by one. Cancels
+    /// the job of the backlog that is to be cancelled before the rest; `event_log` shows when it runs.
     ///
     /// # Errors
     ///
@@ -95,15 +95,15 @@ impl Producer {
             self.one(job).await?;
         }
         self.again(&requests[..REPEATS.min(requests.len())]).await?;
-        for job in of(Wave::Trickle) {
-            self.one(job).await?;
-            pause(TRICKLE).await;
-        }
         for job in jobs.iter().filter(|job| job.fate == PlannedOutcome::Cancelled) {
             while !event_log.read(|pages| pages.starts.iter().any(|start| start.id == job.id)) {
                 pause(Duration::from_millis(20)).await;
             }
             until_answered(|| self.client.delete(&["jobs", job.kind.name(), &job.id])).await?;
+        }
+        for job in of(Wave::Trickle) {
+            self.one(job).await?;
+            pause(TRICKLE).await;
         }
         self.accepted.lock().done = true;
         Ok(())

@@ -27,7 +27,7 @@ const SETTLED: i64 = 150_000;
 /// When a leader knows of a standby that has started after that, in milliseconds from its start.
 const ANNOUNCED: i64 = 15_000;
 /// Jobs a second, and for how many milliseconds they are measured.
-const LOADS: [(u32, i64); 4] = [(1, 300_000), (10, 100_000), (100, 20_000), (1_000, 4_000)];
+const LOADS: [(u32, i64); 4] = [(1, 1_200_000), (10, 200_000), (100, 20_000), (1_000, 4_000)];
 /// How long an idle log is measured, in milliseconds, and how often that is in a month of thirty days.
 const IDLE: (i64, f64) = (3_600_000, 720.0);
 /// Most dollars of a million jobs at 100 jobs a second with the profile `price`.
@@ -38,7 +38,7 @@ const MAX_IDLE: [f64; 2] = [1.0, 4.0];
 const COMMITS: f64 = 3.0;
 /// The largest part by which the table of the documents may differ from their formulas, which take commits
 /// for independent of each other.
-const MAX_DEVIATION: f64 = 0.08;
+const MAX_DEVIATION: f64 = 0.10;
 /// How long a PUT takes in these runs.
 const PUT_SECONDS: f64 = 0.06;
 /// The longest takeover, in milliseconds.
