@@ -178,20 +178,52 @@ async fn loop_round(client: &Client, number: i64) {
     assert_eq!(client.execute(take, &[]).await.unwrap(), 100);
 }
 
+/// The first version in which a connection has reported everything when it has ended. Before it, another
+/// process receives the reports, in their order.
+const REPORTED_AT_END: i64 = 150_000;
+
 /// Counts the rows and entries of indexes that connections have read, also those of removed rows.
-struct Meter(Client);
+struct Meter {
+    client: Client,
+    address: String,
+}
 
 impl Meter {
-    /// What all connections so far have read. It waits for the end of those of `application`: from
-    /// Postgres 15 on, a connection has reported everything when it has ended.
+    fn new(address: &str) -> Self {
+        let client = connect(address, "meter");
+        run(&client, "CREATE TABLE reported (n int)");
+        Self { client, address: address.to_owned() }
+    }
+
+    fn number(&self, sql: &str) -> i64 {
+        RUNTIME.block_on(self.client.query_one(sql, &[])).unwrap().get(0)
+    }
+
+    /// Waits until the reports of all connections that have ended are received: one more scan of a table is
+    /// reported after them.
+    fn wait_for_reports(&self) {
+        let version = "SELECT current_setting('server_version_num')::bigint";
+        if self.number(version) >= REPORTED_AT_END {
+            return;
+        }
+        // The view with this number reads rows itself.
+        let scans = "SELECT pg_stat_get_numscans('reported'::regclass)";
+        let before = self.number(scans);
+        run(&connect(&self.address, "report"), "SELECT FROM reported");
+        while self.number(scans) == before {
+            std::thread::yield_now();
+        }
+    }
+
+    /// What all connections so far have read. It waits for the end of those of `application`.
     fn read(&self, application: &str) -> i64 {
         let open = "SELECT FROM pg_stat_get_activity(NULL) WHERE application_name = $1::text";
-        let rows = || RUNTIME.block_on(self.0.query(open, &[&application])).unwrap();
+        let rows = || RUNTIME.block_on(self.client.query(open, &[&application])).unwrap();
         while !rows().is_empty() {
             std::thread::yield_now();
         }
-        let sum = "SELECT tup_returned FROM pg_stat_database WHERE datname = current_database()";
-        RUNTIME.block_on(self.0.query_one(sum, &[])).unwrap().get(0)
+        self.wait_for_reports();
+        self.number("SELECT tup_returned FROM pg_stat_database WHERE datname = current_database()")
     }
 
     /// What so many rounds of `jobs` in `queue` read, with those of a new connection. Each is followed by a
@@ -248,8 +280,8 @@ fn an_open_transaction_slows_only_a_skip_locked_loop() {
     let server = OwnServer::start();
     let address = server.address();
     let settings = settings_at(&address);
-    let meter = Meter(connect(&address, "meter"));
-    run(&meter.0, LOOP_TABLE);
+    let meter = Meter::new(&address);
+    run(&meter.client, LOOP_TABLE);
     // It makes the tables.
     drop(open(&settings));
     let first = meter.phase(&address, &settings, 0..ROUNDS);

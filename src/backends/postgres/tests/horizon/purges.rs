@@ -63,11 +63,11 @@ fn an_open_transaction_does_not_slow_purges() {
     let server = OwnServer::start();
     let address = server.address();
     let settings = settings_at(&address);
-    let meter = Meter(connect(&address, "meter"));
+    let meter = Meter::new(&address);
     // It makes the tables.
     drop(open(&settings));
     // The plans are those of tables that are known to be empty.
-    run(&meter.0, "ANALYZE");
+    run(&meter.client, "ANALYZE");
     let holder = hold(&address);
     let numbers = [1, 2, 3].map(|phase| phase * 2 * ROUNDS);
     let reads = numbers.map(|number| meter.purge_phase(&settings, number));
