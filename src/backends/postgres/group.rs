@@ -199,13 +199,47 @@ async fn alone(link: &Link, watched: &Watched, call: &Call<'_>) -> Result<(), Fa
     Ok(())
 }
 
-/// Locks, looks, and writes the transactions that hold.
+/// Looks, and writes the transactions that hold.
 async fn looking(
     link: &Link,
     txns: &[&[Step]],
     drawn: &HashSet<JobId>,
     now: Timestamp,
 ) -> Result<Vec<Option<Committed>>, Fault> {
+    let mut answers = superseded(link, txns, now).await?;
+    let is_open = |answer: &Option<Committed>| answer.is_none();
+    let rest = txns.iter().zip(&answers).filter(|(_, answer)| is_open(answer));
+    let rest: Vec<&[Step]> = rest.map(|(txn, _)| *txn).collect();
+    if !rest.is_empty() {
+        let mut locked = locking(link, &rest, drawn, now).await?.into_iter();
+        for answer in answers.iter_mut().filter(|answer| is_open(answer)) {
+            *answer = locked.next();
+        }
+    }
+    Ok(answers)
+}
+
+/// The answers to the transactions whose ledger a rival has replaced. Versions of a ledger only grow, so they
+/// are refused without a lock: servers that race for a ledger would have to wait for each other's locks of the
+/// same jobs.
+async fn superseded(
+    link: &Link,
+    txns: &[&[Step]],
+    now: Timestamp,
+) -> Result<Vec<Option<Committed>>, Fault> {
+    let calls: Vec<Call<'_>> = look::newest_heads(txns).into_iter().collect();
+    let answers = send(link, None, &calls, None).await?;
+    let seen = Seen::read(&calls, &answers, now).map_err(Fault::Failed)?;
+    Ok(txns.iter().map(|txn| seen.superseded(txn)).collect())
+}
+
+/// Locks, looks, and writes the transactions that hold.
+async fn locking(
+    link: &Link,
+    txns: &[&[Step]],
+    drawn: &HashSet<JobId>,
+    now: Timestamp,
+) -> Result<Vec<Committed>, Fault> {
     let calls = look::calls(txns, link.item_lock);
     let seen = match send(link, Some("BEGIN"), &calls, None).await {
         Ok(answers) => Seen::read(&calls, &answers, now).map_err(Fault::Failed),
@@ -226,7 +260,7 @@ async fn looking(
     let holding = holding.map(|(txn, _)| *txn);
     let writes = plan(holding, Some(&looked), drawn, link.item_lock);
     send(link, None, &writes, Some("COMMIT")).await?;
-    Ok(answers.into_iter().map(Some).collect())
+    Ok(answers)
 }
 
 /// Sends `first`, `calls` and `last` before the first answer, and returns the rows of `calls`.

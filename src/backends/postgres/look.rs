@@ -127,6 +127,19 @@ pub(super) fn calls<'a>(txns: &[&'a [Step]], item_lock: ItemLock) -> Vec<Call<'a
     calls
 }
 
+/// The statement that reads the newest versions of the ledgers that `txns` replace, without a lock; none if
+/// they replace none.
+pub(super) fn newest_heads<'a>(txns: &[&'a [Step]]) -> Option<Call<'a>> {
+    let replaced = |step: &Step| match step {
+        Step::SetLedger { queue, was: Expect::Is(_), .. } => Some(*queue),
+        _ => None,
+    };
+    let queues: BTreeSet<i32> =
+        txns.iter().flat_map(|txn| txn.iter().filter_map(replaced)).collect();
+    (!queues.is_empty())
+        .then(|| Call::new(look::NEWEST_HEADS).owned(queues.into_iter().collect::<Vec<i32>>()))
+}
+
 impl Seen {
     /// What the answers of `calls` say.
     ///
@@ -187,6 +200,15 @@ impl Seen {
             }
         }
         Ok(())
+    }
+
+    /// The answer to `txn` if a ledger that it replaces is older than the stored one.
+    pub(super) fn superseded(&self, txn: &[Step]) -> Option<Committed> {
+        txn.iter().enumerate().find_map(|(step, write)| {
+            let Step::SetLedger { queue, was: Expect::Is(was), .. } = write else { return None };
+            let now = self.heads.get(queue).filter(|now| *now > was)?;
+            Some(Committed::Conflict { step, current: CurrentRecord::Version(*now) })
+        })
     }
 
     /// The answer to `txn`: its first write whose condition does not hold, if there is one.
