@@ -327,8 +327,8 @@ impl<R: Replica> Node<R> {
 
     async fn write_beat(&self, count: u32, within: Duration, is_ending: bool) -> bool {
         let (Some(hints), Some(led)) = (&self.hints, self.leadership.epoch()) else { return true };
-        // A roll-over reads on if another process has led the next epoch. If that has ended it, the one after it
-        // may have no claim.
+        // A roll-over reads on if another process has led the next epoch. If that has ended it, the one
+        // after it may have no claim.
         let Slot { epoch, seq } = self.replica.tail().next.min(Slot::first_of(led.next()));
         let beat = Beat {
             epoch: epoch.number(),

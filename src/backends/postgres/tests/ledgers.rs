@@ -2,17 +2,17 @@
 
 use futures_util::future::join;
 
-use super::server::{RUNTIME, open, settings};
+use super::server::{RUNTIME, open, settings, store};
 use tidegate_core::{
     job::QueueName,
-    port::job_store::{Committed, Expect, JobStore, Write},
+    port::job_store::{Committed, CurrentRecord, Expect, JobStore, Write},
     queue::{
         GrantBatch, Ledger,
         ledger::{BatchId, BatchRef, Bits},
     },
     stored::UnknownFields,
 };
-use tidegate_engine::testkit::builders::{at, name};
+use tidegate_engine::testkit::builders::{at, job, name};
 
 /// The writes of a ledger of `version`, which starts at 1: it names a batch of this number, and the last one
 /// is removed. The first write is that of the ledger.
@@ -77,4 +77,30 @@ fn a_ledger_is_read_without_a_batch_that_is_lost() {
     RUNTIME.block_on(store.commit(vec![vec![ledger]])).unwrap();
     let (ledger, batches) = RUNTIME.block_on(store.ledger(&queue)).unwrap().unwrap();
     assert_eq!((ledger.version, batches.len()), (1, 0));
+}
+
+/// It would wait for the rival's next tick, which claims the same jobs, and that one for it.
+#[test]
+fn a_superseded_tick_waits_for_no_lock_of_its_jobs() {
+    let (store, queue) = (store(), name("mail"));
+    let waiting = job("a").queue("mail").of_type("x").build();
+    let mut first = Vec::from(ledger_writes(&queue, 1));
+    first.push(Write::AddJob(waiting.clone()));
+    let holder = RUNTIME.block_on(async {
+        for txn in [first, Vec::from(ledger_writes(&queue, 2))] {
+            let answers = store.commit(vec![txn]).await.unwrap();
+            assert!(matches!(answers[..], [Committed::All]), "{answers:?}");
+        }
+        let link = store.readers.link().await.unwrap();
+        let lock =
+            "SET idle_in_transaction_session_timeout = 0; BEGIN; SELECT FROM jobs FOR UPDATE";
+        link.client.batch_execute(lock).await.unwrap();
+        link
+    });
+    let mut late = Vec::from(ledger_writes(&queue, 2));
+    late.push(Write::SetJob { was: waiting.life.revision, job: waiting, all: false });
+    let answers = RUNTIME.block_on(store.commit(vec![late])).unwrap();
+    let expected = Committed::Conflict { step: 0, current: CurrentRecord::Version(2) };
+    assert_eq!(format!("{answers:?}"), format!("{:?}", [expected]));
+    drop(holder);
 }

@@ -222,8 +222,10 @@ async fn an_idle_day_writes_beats_and_few_records() {
     let [hints, objects] = bucket.puts();
     let (beats, written) = (hints - hints_before, objects - objects_before);
     assert!(!running.is_finished() && handle.epoch().is_some(), "the server leads");
-    // The thread of the database may be slower than the clock of the test: then a record delays a beat.
-    assert!((DAY - MAX_OBJECTS..=DAY + 2).contains(&beats), "a beat a minute: {beats}");
+    // The thread of the database may be slower than the clock of the test: then a record delays a beat, or a
+    // beat is repeated.
+    let a_minute = DAY - MAX_OBJECTS..=DAY + MAX_OBJECTS;
+    assert!(a_minute.contains(&beats), "a beat a minute: {beats}");
     assert!(written <= MAX_OBJECTS, "{written} objects: {:#?}", bucket.puts.lock());
 
     let credentials = Credentials::from_header(Some(&format!("Bearer {text}"))).unwrap();

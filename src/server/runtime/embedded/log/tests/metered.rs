@@ -64,7 +64,7 @@ const WORKERS: usize = 60;
 /// How long a worker works on a job.
 const WORK: Duration = Duration::from_millis(50);
 /// The least and the most PUTs of a server, as parts of those in the table.
-const BOUNDS: [f64; 2] = [0.6, 1.1];
+const BOUNDS: [f64; 2] = [0.6, 1.2];
 /// A busy leader reads the claim of the next epoch once in this many records.
 const PUTS_PER_GET: f64 = 20.0;
 /// The most GETs of a leader alone from one of its beats to the next one. It beats once a minute, and looks
