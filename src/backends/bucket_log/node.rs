@@ -313,7 +313,7 @@ impl<R: Replica> Node<R> {
         let span = |(least, most)| self.edge.span(least, most);
         Wait {
             seen: None,
-            follows: true,
+            was_read: true,
             at: self.edge.clock.now(),
             quiet: Duration::ZERO,
             patience: span(patience),
@@ -358,8 +358,8 @@ type Seen = (Slot, Option<Epoch>, Option<Beat>);
 #[derive(Debug)]
 struct Wait {
     seen: Option<Seen>,
-    /// Whether the log was read at the last look.
-    follows: bool,
+    /// Whether the log was read for the last look.
+    was_read: bool,
     at: Timestamp,
     quiet: Duration,
     /// How long it waits, if the newest leader has not beaten.
@@ -371,21 +371,20 @@ struct Wait {
 }
 
 impl Wait {
-    /// Whether nothing has happened for long enough. `follows`: the log was read for this look, or a moment
+    /// Whether nothing has happened for long enough. `was_read`: the log was read for this look, or a moment
     /// before.
     ///
-    /// Objects that are new at the first reading for a while may be older than the last beat. They are no
-    /// sign of life then: the wait for the next beat goes on.
-    fn is_over(&mut self, seen: Seen, follows: bool, now: Timestamp) -> bool {
+    /// Objects that are found after a look without a reading may be older than the last beat. They are no sign
+    /// of life then: the wait for the next beat goes on.
+    fn is_over(&mut self, seen: Seen, was_read: bool, now: Timestamp) -> bool {
         // A clock that went back only makes the wait longer.
         let step = now.since(self.at).min(self.longest_step);
         self.at = now;
-        let followed = std::mem::replace(&mut self.follows, follows);
-        let last = self.seen.replace(seen);
-        let is_new = |last: &Seen, seen: &Seen| {
-            (&last.1, &last.2) != (&seen.1, &seen.2) || (last.0 != seen.0 && followed)
-        };
-        if last.zip(self.seen.as_ref()).is_none_or(|(last, seen)| is_new(&last, seen)) {
+        let is_quiet = self.seen.as_ref().is_some_and(|(next, newest, beat)| {
+            (newest, beat) == (&seen.1, &seen.2) && (*next == seen.0 || !self.was_read)
+        });
+        (self.seen, self.was_read) = (Some(seen), was_read);
+        if !is_quiet {
             self.quiet = Duration::ZERO;
             return false;
         }
@@ -423,7 +422,7 @@ mod tests {
     fn wait() -> Wait {
         Wait {
             seen: None,
-            follows: true,
+            was_read: true,
             at: Timestamp::from_millis(0),
             quiet: Duration::ZERO,
             patience: Duration::from_secs(8),
@@ -476,9 +475,9 @@ mod tests {
         let beat = Beat { epoch: 1, next_within_ms: 4_000, ..Beat::default() };
         let seen = |slot| (slot, Some(Epoch::FIRST), Some(beat.clone()));
         let (mut late, mut followed) = (wait(), wait());
-        for (wait, follows) in [(&mut late, false), (&mut followed, true)] {
+        for (wait, was_read) in [(&mut late, false), (&mut followed, true)] {
             assert!(!wait.is_over(seen(Slot::FIRST), true, at(0)));
-            assert!(!wait.is_over(seen(Slot::FIRST), follows, at(4_000)));
+            assert!(!wait.is_over(seen(Slot::FIRST), was_read, at(4_000)));
             assert!(!wait.is_over(seen(Slot::FIRST.next()), true, at(6_000)));
         }
         assert!(late.is_over(seen(Slot::FIRST.next()), true, at(7_000)), "they may be older");
